@@ -76,8 +76,8 @@ class GroupBatch:
         return all(name in completion.per_token for completion in self._completions)
 
     def per_token(self, name: str) -> Float[Tensor, " N"]:
-        """The named per-token values at trained tokens, float32. Raises KeyError when a completion lacks them."""
-        arrays = [np.asarray(c.per_token[name], dtype=np.float32)[c.loss_mask] for c in self._completions]
+        """The named per-token values at trained tokens. Raises KeyError when a completion lacks them."""
+        arrays = [np.asarray(c.per_token[name])[c.loss_mask] for c in self._completions]
         return torch.from_numpy(np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.float32)).to(self.device)
 
     def column(self, name: str) -> list[Any]:
@@ -94,7 +94,7 @@ class GroupBatch:
 
     def with_per_token(self, **values: Float[Tensor, " N"]) -> GroupBatch:
         """Returns a batch whose completions carry the given trained-token values (0 at masked tokens)."""
-        arrays = {name: tensor.detach().to("cpu", torch.float32).numpy() for name, tensor in values.items()}
+        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in values.items()}
         start, groups = 0, []
         for group in self.groups:
             completions = []
@@ -103,7 +103,7 @@ class GroupBatch:
                 stop = start + int(mask.sum())
                 filled = {}
                 for name, flat in arrays.items():
-                    filled[name] = np.zeros(len(completion.tokens), dtype=np.float32)
+                    filled[name] = np.zeros(len(completion.tokens), dtype=flat.dtype)
                     filled[name][mask] = flat[start:stop]
                 completions.append(completion.with_per_token(**filled))
                 start = stop

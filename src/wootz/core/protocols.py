@@ -116,10 +116,19 @@ class Annotator(Protocol):
 
 @runtime_checkable
 class Source(Protocol):
-    """Where batches come from: a dataset, rollouts, replay, a mixture."""
+    """Where batches come from: a dataset, rollouts, replay, a mixture.
+
+    Attributes:
+        num_steps: Optimiser steps from the very start to the end; schedules and progress bars read it.
+    """
+
+    num_steps: int
 
     def __iter__(self) -> Iterator[Any]:
-        """Global batches from the current position on."""
+        """Global batches from the current position on, the same on every process.
+
+        ``state_dict`` taken while a batch is being worked on counts that batch as served.
+        """
         ...
 
     def sync(self, policy: Role) -> None:
@@ -157,9 +166,15 @@ class GuardVerdict:
 
 @runtime_checkable
 class Guard(Protocol):
-    """Stops a run that goes wrong. Sees the step's metrics, never the model."""
+    """Stops a run that goes wrong. Sees the step's metrics, never the model.
+
+    Attributes:
+        name: Appears in events.
+        needs: Metric names it watches; a run that will never produce one is refused before it starts.
+    """
 
     name: str
+    needs: tuple[str, ...]
 
     def check(self, step: int, metrics: Mapping[str, float]) -> GuardVerdict: ...
     def state_dict(self) -> State: ...
