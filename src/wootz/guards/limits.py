@@ -112,7 +112,9 @@ class BudgetGuard:
         minutes = (self._spent + time.monotonic() - self._since) / 60
         if minutes <= self._config.minutes:
             return CONTINUE
-        return GuardVerdict("stop", f"{minutes:.1f} minutes are spent, of {self._config.minutes:g}", {"minutes": minutes})
+        return GuardVerdict(
+            "stop", f"{minutes:.1f} minutes are spent, of {self._config.minutes:g}", {"minutes": minutes}
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {"spent": self._spent + time.monotonic() - self._since}

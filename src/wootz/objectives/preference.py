@@ -73,7 +73,14 @@ class PairedPreference:
 
     def counts(self, batch: GroupBatch) -> dict[str, float]:
         pairs = float(batch.num_units)
-        metrics = ("reward/chosen", "reward/rejected", "reward/margin", "reward/accuracy", "logp/chosen", "logp/rejected")
+        metrics = (
+            "reward/chosen",
+            "reward/rejected",
+            "reward/margin",
+            "reward/accuracy",
+            "logp/chosen",
+            "logp/rejected",
+        )
         counts = {self.name: pairs, **dict.fromkeys(metrics, pairs)}
         if self.sft_weight:
             counts["nll"] = float(batch.lengths[0::2].sum())

@@ -60,6 +60,14 @@ class World:
         """Whether the flag is raised on any process."""
         return self.sum_scalars({"flag": float(flag)})["flag"] > 0
 
+    def broadcast(self, value: str) -> str:
+        """Returns the main process's value on every process."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
     def barrier(self) -> None:
         if self.size > 1:
             dist.barrier()

@@ -74,7 +74,9 @@ class Optimiser:
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         for name, parameter in self._masters.items():
-            state = {key: tensors[f"{name}/{key}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{name}/{key}" in tensors}
+            state = {
+                key: tensors[f"{name}/{key}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{name}/{key}" in tensors
+            }
             if state:
                 self._adamw.state[parameter] = {
                     key: value.clone() if key == "step" else value.clone().to(parameter.device)
