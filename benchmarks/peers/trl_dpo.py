@@ -1,0 +1,72 @@
+"""TRL's side of the DPO benchmark; runs in TRL's own environment. Prints one JSON line.
+
+Timed: reference log-probs (precomputed or live) and training, from tokens in memory to the last update.
+"""
+
+import json
+import sys
+import tempfile
+import time
+
+import torch
+from datasets import Dataset, disable_caching
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import DPOConfig, DPOTrainer
+
+settings = json.loads(sys.argv[1])
+disable_caching()
+torch.manual_seed(0)
+model = AutoModelForCausalLM.from_pretrained(
+    settings["model"], dtype=getattr(torch, settings["dtype"]), attn_implementation=settings["attention"]
+)
+tokenizer = AutoTokenizer.from_pretrained(settings["model"])
+rows = [json.loads(line) for line in open(settings["rows"])]
+lora = None
+if settings["lora"]:
+    lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+precompute_seconds = 0.0
+
+
+class Timed(DPOTrainer):
+    def _precompute_ref_logps(self, *arguments):
+        global precompute_seconds
+        started = time.perf_counter()
+        dataset = super()._precompute_ref_logps(*arguments)
+        precompute_seconds += time.perf_counter() - started
+        return dataset
+
+
+with tempfile.TemporaryDirectory() as folder:
+    config = DPOConfig(
+        output_dir=folder,
+        per_device_train_batch_size=4,
+        num_train_epochs=1,
+        max_steps=settings["steps"],
+        learning_rate=settings["lr"],
+        lr_scheduler_type="constant",
+        max_grad_norm=1.0,
+        weight_decay=0.0,
+        optim="adamw_torch_fused",
+        beta=0.1,
+        precompute_ref_log_probs=settings["precompute"],
+        precompute_ref_batch_size=8 if settings["precompute"] else None,
+        train_sampling_strategy="sequential",
+        gradient_checkpointing=False,
+        use_cpu=True,
+        bf16=False,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=0,
+    )
+    trainer = Timed(
+        model=model, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, peft_config=lora
+    )
+    started = time.perf_counter()
+    trainer.train()
+    seconds = time.perf_counter() - started + precompute_seconds
+losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+tokens = [len(trainer.train_dataset[0][key]) for key in trainer.train_dataset.column_names if key.endswith("_ids")]
+print(json.dumps({"seconds": seconds, "precompute_s": precompute_seconds, "losses": losses, "first_row": tokens}))
