@@ -16,7 +16,7 @@ class OptimConfig(Config):
 
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """Shape of the learning rate after warm-up; linear and cosine end at 0."""
-    warmup: float = Field(0.05, ge=0, lt=1)
+    warmup: float = Field(0.05, ge=0, lt=1, json_schema_extra={"aka": ["warmup_ratio"]})
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled weight decay; vectors (norms, biases) are left out."""
@@ -24,24 +24,24 @@ class OptimConfig(Config):
     """Decay of the gradient's running mean."""
     beta2: float = Field(0.999, ge=0, lt=1)
     """Decay of the squared gradient's running mean."""
-    clip_norm: float = Field(1.0, gt=0)
+    clip_norm: float = Field(1.0, gt=0, json_schema_extra={"aka": ["max_grad_norm"]})
     """Largest L2 norm of the whole gradient; a larger one is scaled down."""
 
 
 class TrainConfig(Config):
     """The ``train`` section of a recipe. Batch size is what one optimiser step sees, said once."""
 
-    lr: float = Field(1e-5, gt=0)
+    lr: float = Field(1e-5, gt=0, json_schema_extra={"aka": ["learning_rate"]})
     """Peak learning rate. LoRA wants about ten times that of full fine-tuning."""
-    epochs: float | None = Field(None, gt=0)
+    epochs: float | None = Field(None, gt=0, json_schema_extra={"aka": ["num_train_epochs"]})
     """Passes over the data (default 1, unless max_steps is given)."""
     max_steps: int | None = Field(None, gt=0)
     """Optimiser steps, however many passes that takes."""
     tokens_per_step: int | None = Field(None, gt=0)
     """Prompt and completion tokens per optimiser step."""
-    groups_per_step: int | None = Field(None, gt=0)
+    groups_per_step: int | None = Field(None, gt=0, json_schema_extra={"aka": ["batch_size"]})
     """Rows (pairs, prompts) per optimiser step (default 16, unless tokens_per_step is given)."""
-    max_length: int = Field(1024, gt=1)
+    max_length: int = Field(1024, gt=1, json_schema_extra={"aka": ["max_seq_length", "cutoff_len"]})
     """Longest prompt plus completion, in tokens."""
     micro_tokens: int = Field(4096, gt=0)
     """Tokens computed at once; memory grows with it, results do not change."""
