@@ -78,7 +78,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDir:
-        """Opens an existing run directory and changes nothing in it, so that a run can be looked at while it is written."""
+        """Opens an existing run directory and changes nothing in it: a run can be read while it is written."""
         path = Path(path)
         if not path.is_dir():
             raise UsageError("no such run directory", where=str(path))
@@ -250,9 +250,8 @@ def _disk(path: Path) -> Iterator[None]:
 def _ask(path: Path) -> str:
     if not sys.stdin.isatty():
         return "fail"
-    print(
-        f"{path} exists. [r]esume it, move it aside and start [n]ew, or [q]uit? ", end="", file=sys.stderr, flush=True
-    )  # noqa: T201
+    sys.stderr.write(f"{path} exists. [r]esume it, move it aside and start [n]ew, or [q]uit? ")
+    sys.stderr.flush()
     return {"r": "resume", "n": "new"}.get(sys.stdin.readline().strip().lower()[:1], "fail")
 
 

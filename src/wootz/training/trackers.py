@@ -5,9 +5,11 @@ Nothing is sent anywhere unless the tracker's own environment variables say so (
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,24 +46,27 @@ class TrackioTracker:
     def __init__(self, run: Path) -> None:
         self._module = _extra("trackio", "trackio")
         project = os.environ.get("TRACKIO_PROJECT", "wootz")
-        self._run = self._module.init(project=project, name=run.name, resume="allow", embed=False)
+        options = {"resume": "allow", "embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
+        with contextlib.redirect_stdout(sys.stderr):  # it chats, and stdout is for results
+            self._run = self._module.init(project=project, name=run.name, **options)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        self._run.finish()
+        with contextlib.redirect_stdout(sys.stderr):
+            self._run.finish()
 
 
 TRACKERS = {"tensorboard": TensorBoardTracker, "trackio": TrackioTracker}
 
 
 def build_trackers(names: Iterable[TrackerName], run: Path) -> tuple[Tracker, ...]:
-    """Returns the named trackers of a run directory. Raises MissingError, with the pip line, for an extra that is not here."""
+    """Returns the named trackers of a run directory. Raises MissingError, with the pip line, for a missing extra."""
     return tuple(TRACKERS[name](run) for name in names)
 
 
-def require_trackers(names: Iterable[TrackerName]) -> None:
+def require_trackers(names: Collection[TrackerName]) -> None:
     """Raises the MissingError that :func:`build_trackers` would, without opening anything: for dry runs."""
     for name, module in (("tensorboard", "tensorboard"), ("trackio", "trackio")):
         if name in names:

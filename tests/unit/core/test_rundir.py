@@ -1,4 +1,4 @@
-"""The run directory: whole files or none, whole lines, whole checkpoints, whatever happens to the process or the disk."""
+"""The run directory: whole files, whole lines, whole checkpoints, whatever happens to the process or the disk."""
 
 import io
 import json
@@ -309,9 +309,14 @@ def test_a_replacement_that_fails_leaves_the_checkpoint(tmp_path):
     run = RunDir.create(tmp_path / "run")
     with run.begin_checkpoint(1) as folder:
         (folder / "weights").write_text("first")
-    with pytest.raises(KeyboardInterrupt), run.begin_checkpoint(1) as folder:
-        (folder / "weights").write_text("sec")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with run.begin_checkpoint(1) as folder:
+            (folder / "weights").write_text("sec")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert (run.checkpoints()[0] / "weights").read_text() == "first"
     with run.begin_checkpoint(1) as folder:
         (folder / "weights").write_text("third")

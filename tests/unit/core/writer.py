@@ -23,7 +23,8 @@ def write(run: RunDir, step: int) -> None:
 def main(path: str) -> None:
     run = RunDir.create(Path(path), if_exists="resume")
     step = max((record["step"] for record in run.read_lines("metrics.jsonl")), default=-1)
-    print("ready", flush=True)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     while True:
         step += 1
         write(run, step)
