@@ -55,7 +55,7 @@ class TrackioTracker:
 
     def close(self) -> None:
         with contextlib.redirect_stdout(sys.stderr):
-            self._run.finish()
+            self._module.finish()
 
 
 TRACKERS = {"tensorboard": TensorBoardTracker, "trackio": TrackioTracker}

@@ -41,8 +41,8 @@ def test_tensorboard_writes_where_its_variable_says(tmp_path, monkeypatch):
 
 
 def test_trackio_holds_every_metric_and_leaves_stdout_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))  # read when trackio is imported
     trackio = pytest.importorskip("trackio")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
     (tracker,) = build_trackers(["trackio"], tmp_path / "run")
     tracker.log(1, {"loss/total": 0.5})
     tracker.close()
