@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from wootz.core import yaml
 from wootz.core.config import Config, validate
@@ -16,6 +16,7 @@ from wootz.guards import GUARDS
 from wootz.models import ModelConfig
 from wootz.objectives import OBJECTIVES
 from wootz.training import EvalConfig, TrainConfig
+from wootz.training.trackers import TrackerName
 
 Guarded = GUARDS.field
 Trained = OBJECTIVES.field
@@ -25,7 +26,7 @@ class Recipe(Config):
     """Model, data, objective, and how to train, guard and judge."""
 
     name: str = "run"
-    """Names the run; its directory is runs/NAME unless --out says otherwise."""
+    """Names the run; its directory is runs/NAME unless --out says otherwise. By default the file's name."""
     model: ModelConfig
     """What is trained."""
     data: DataConfig
@@ -40,62 +41,78 @@ class Recipe(Config):
     """What is measured on held-out rows while training."""
     gate: GateConfig | None = None
     """How the result is judged against what it came from."""
-    track: tuple[Literal["tensorboard", "trackio"], ...] = ()
+    track: tuple[TrackerName, ...] = ()
     """Trackers besides the JSON lines that are always written."""
     seed: int = 0
     """Seed of everything random."""
 
+    def resolved(self) -> dict[str, Any]:
+        """Returns plain JSON with every default written out; ``Recipe.model_validate`` reads it back as an equal recipe."""
+        return self.model_dump(mode="json")
+
     def to_yaml(self) -> str:
-        """The recipe as YAML, defaults left out."""
-        return yaml.dump(self.model_dump(mode="json", exclude_defaults=True) | _types(self))
+        """Returns YAML with defaults left out; :func:`load_recipe` reads it back as an equal recipe."""
+        return yaml.dump(_said(self))
 
 
-def _types(recipe: Recipe) -> dict[str, Any]:
-    """Components keep their ``type``, which is a default of its class and would be left out."""
+def _said(config: Config) -> dict[str, Any]:
+    """What a person would have to write: no defaults, but always the ``type`` of a component."""
+    said: dict[str, Any] = {}
+    for name, info in type(config).model_fields.items():
+        value = getattr(config, name)
+        if value != info.get_default() or info.is_required() or name == "type":
+            said[name] = _plain(value)
+    return said
 
-    def named(config: Config) -> dict[str, Any]:
-        kept = config.model_dump(mode="json", exclude_defaults=True)
-        return {"type": config.type} | kept  # pyright: ignore[reportAttributeAccessIssue]
 
-    found: dict[str, Any] = {"objective": named(recipe.objective)}
-    return found | {"guards": [named(guard) for guard in recipe.guards]} if recipe.guards else found
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return _said(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def load_recipe(source: str | Path | Mapping[str, Any] | Recipe, overrides: Iterable[str] = ()) -> Recipe:
     """Returns the recipe in a file, of a name that ships with wootz, or given as a mapping, with overrides applied.
 
-    Raises RecipeError with file, line and key of every mistake.
+    Args:
+        source: A YAML file, the name of a recipe that ships with wootz, or a recipe already in Python.
+        overrides: Dotted ``key=value`` settings; values are YAML.
+
+    Raises:
+        RecipeError: With file, line and key of every mistake.
     """
     if isinstance(source, Recipe):
-        source = source.model_dump(mode="json")
-    if isinstance(source, Mapping):
-        return validate(Recipe, yaml.override(dict(source), overrides))
-    path = _find(source)
-    document = yaml.read(path)
-    content = yaml.override(document.content, overrides)
-    content.setdefault("name", path.stem)
-    return validate(Recipe, yaml.Document(content, document.lines, document.source))
+        document = yaml.from_mapping(source.resolved())
+    elif isinstance(source, Mapping):
+        document = yaml.from_mapping(source)
+    else:
+        path = find_recipe(source)
+        document = yaml.read(path)
+        document.content.setdefault("name", path.stem)
+    return validate(Recipe, document.override(overrides))
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Name to file of the recipes that come with wootz."""
+    """Returns name to file of the recipes that come with wootz."""
     folder = Path(str(resources.files("wootz"))) / "recipes"
     if not folder.is_dir():
-        folder = Path(__file__).parents[3] / "recipes"
+        folder = Path(__file__).parents[3] / "recipes"  # a source checkout
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def _find(source: str | Path) -> Path:
+def find_recipe(source: str | Path) -> Path:
+    """Returns the file of a recipe given by path or by the name it ships under. Raises RecipeError for neither."""
     path = Path(source)
     if path.is_file():
         return path
     shipped = shipped_recipes()
     if str(source) in shipped:
         return shipped[str(source)]
-    close = nearest(str(source), shipped)
-    raise RecipeError(
-        "no such recipe",
-        where=str(source),
-        expected=f"a YAML file, or one of {', '.join(shipped)}",
-        fix=close,
-    )
+    beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    close = nearest(path.name, [*shipped, *beside])
+    if close in beside:
+        close = str(path.parent / close)
+    expected = f"a YAML file, or one of {', '.join(shipped)}"
+    raise RecipeError("no such recipe", where=str(source), expected=expected, fix=close)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, SerializeAsAny, WithJsonSchema
+from pydantic import BeforeValidator, GetJsonSchemaHandler, SerializeAsAny
+from pydantic_core import CoreSchema
 
 from wootz.core.config import Config
 from wootz.core.errors import RecipeError, nearest
@@ -71,6 +73,10 @@ class Registry:
             self._classes[name] = getattr(importlib.import_module(module), attribute)
         return self._classes[name]
 
+    def required(self, name: str) -> list[str]:
+        """Returns the fields without a default."""
+        return [field for field, info in self.get(name).model_fields.items() if info.is_required()]
+
     def validate(self, value: Any) -> Any:
         """Turns ``{type: NAME, ...}`` into its configuration; passes built ones through."""
         if isinstance(value, Config):
@@ -84,5 +90,19 @@ class Registry:
     @property
     def field(self) -> Any:
         """The annotation for a recipe field that holds one of these components."""
-        schema = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
-        return Annotated[SerializeAsAny[Config], BeforeValidator(self.validate), WithJsonSchema(schema)]
+        return Annotated[SerializeAsAny[Config], BeforeValidator(self.validate), _Component(self)]
+
+
+@dataclass(frozen=True)
+class _Component:
+    """Marks a field as holding a component; its JSON Schema lists every known type with its fields."""
+
+    registry: Registry
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:  # noqa: ARG002
+        choices = []
+        for name in self.registry:
+            reference = handler(self.registry.get(name).__pydantic_core_schema__)
+            handler.resolve_ref_schema(reference)["required"] = ["type", *self.registry.required(name)]
+            choices.append(reference)
+        return {"anyOf": [*choices, {"enum": [name for name in self.registry if not self.registry.required(name)]}]}
