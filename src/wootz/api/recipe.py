@@ -47,7 +47,7 @@ class Recipe(Config):
     """Seed of everything random."""
 
     def resolved(self) -> dict[str, Any]:
-        """Returns plain JSON with every default written out; ``Recipe.model_validate`` reads it back as an equal recipe."""
+        """Returns plain JSON, every default written out; ``Recipe.model_validate`` reads it back as an equal recipe."""
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:

@@ -93,8 +93,8 @@ def _explanation(key: str, info: FieldInfo) -> Explanation:
     registry = registry_of(info)
     name = key.rsplit(".", 1)[-1]
     if registry is not None:
-        several = get_origin(info.annotation) is tuple
-        kind = f"{'a list of components' if several else 'a component'}, {{type: NAME, ...}}; NAME is one of {', '.join(registry)}"
+        many = "list of components" if get_origin(info.annotation) is tuple else "component"
+        kind = f"{many}, {{type: NAME, ...}}; NAME is one of {', '.join(registry)}"
         keys = tuple(f"{key}.{one}" for one in registry)
     else:
         kind = _type_in_words(info.annotation)

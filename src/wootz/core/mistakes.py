@@ -104,12 +104,9 @@ def _written_path(loc: tuple[int | str, ...], content: Any, *, missing: bool) ->
     for position, step in enumerate(loc):
         if missing and position == len(loc) - 1:
             return (*path, step)
-        if isinstance(content, Mapping) and step in content:
-            content = content[step]
-        elif isinstance(content, (list, tuple)) and isinstance(step, int) and step < len(content):
-            content = content[step]
-        else:
+        if not _has(content, step):
             continue
+        content = content[step]
         path.append(step)
     return tuple(path)
 
@@ -139,7 +136,7 @@ def section_at(config_class: type[Config], content: Any, path: KeyPath) -> type[
     section: type[Config] | None = config_class
     registry = None
     for key in path:
-        content = content[key] if isinstance(content, (Mapping, list, tuple)) else None
+        content = content[key] if _has(content, key) else None
         if isinstance(key, str):
             info = section.model_fields.get(key) if section else None
             if info is None:
@@ -151,6 +148,12 @@ def section_at(config_class: type[Config], content: Any, path: KeyPath) -> type[
             name = content.get("type") if isinstance(content, Mapping) else content
             section = registry.get(name) if isinstance(name, str) and name in registry else None
     return section
+
+
+def _has(content: Any, step: str | int) -> bool:
+    if isinstance(content, Mapping):
+        return step in content
+    return isinstance(content, (list, tuple)) and isinstance(step, int) and step < len(content)
 
 
 def _short(value: Any) -> str:

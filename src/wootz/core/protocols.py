@@ -1,7 +1,7 @@
 """The plug points: what the loop and the packages ask of each other.
 
-Each is a Protocol with few methods, a registry open through entry points (:mod:`wootz.core.registry`), and a conformance
-suite in ``tests/conformance``. There is no base class to inherit from.
+Each is a Protocol with few methods, a registry open through entry points (:mod:`wootz.core.registry`), and a
+conformance suite in ``tests/conformance``. There is no base class to inherit from.
 """
 
 from __future__ import annotations

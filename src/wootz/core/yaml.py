@@ -1,7 +1,7 @@
 """YAML with line numbers, no duplicate keys, and plain values; and ``key=value`` overrides.
 
-Values follow YAML 1.2: ``1e-6`` is a number, only ``true`` and ``false`` are booleans (``no`` and ``off`` are words), and
-dates, ``1:30`` and ``010`` mean nothing special.
+Values follow YAML 1.2: ``1e-6`` is a number, only ``true`` and ``false`` are booleans (``no`` and ``off`` are words),
+and dates, ``1:30`` and ``010`` mean nothing special.
 """
 
 from __future__ import annotations
