@@ -1,1 +1,1 @@
-
+"""What ``wootz.*`` and the command line do: recipe, train, generate, evaluate, gate, report, data, doctor."""

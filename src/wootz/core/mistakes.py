@@ -15,8 +15,10 @@ from wootz.core.yaml import Document, KeyPath
 
 _SHOWN = 8
 _LONGEST = 60
-_MISSING = "is missing"
+_MISSING, _FOUND = "is missing", "; found "
 _PLAINER = {
+    "Input should be a valid integer": "must be a whole number",
+    ", got a number with a fractional part": "",
     "Input should be a valid tuple": "must be a list",
     "Input should be a valid dictionary": "must be a mapping",
     "Input should be a valid": "must be a",
@@ -46,9 +48,12 @@ def explain_mistakes(config_class: type[Config], error: ValidationError, documen
         misspelt.add(meant)
         before = found.get(mistake.key)
         if before is not None and before.says != mistake.says:  # branches of a union
-            mistake = Mistake(mistake.where, mistake.key, f"{before.says}; or {mistake.says}", before.fix)
+            says = f"{before.says.split(_FOUND)[0]}, or {mistake.says}"
+            mistake = Mistake(mistake.where, mistake.key, says, before.fix)
         found[mistake.key] = mistake
     mistakes = [one for one in found.values() if not (one.key in misspelt and one.says.startswith(_MISSING))]
+    # Of a union, the branch that fits best goes deepest.
+    mistakes = [one for one in mistakes if not any(other.key.startswith(f"{one.key}.") for other in mistakes)]
     if len(mistakes) == 1:
         one = mistakes[0]
         return RecipeError(f"{one.key} {one.says}".strip(), where=one.where, fix=one.fix or None)
@@ -81,13 +86,14 @@ def _wrong_value(config_class: type[Config], item: Mapping[str, Any], document: 
         keys = ", ".join(section.model_fields) if section else ""
         needed = [name for name, info in section.model_fields.items() if info.is_required()] if section else []
         fix = f"{key}: {{{needed[0]}: {found}}}" if len(needed) == 1 and isinstance(item["input"], str) else ""
-        return Mistake(where, key, f"is a section with keys {keys}; found {found}", fix)
+        return Mistake(where, key, f"is a section with keys {keys}{_FOUND}{found}", fix)
     if kind in ("literal_error", "enum"):
         options = [option.strip().strip("'") for option in str(context["expected"]).replace(" or ", ", ").split(",")]
         close = nearest(str(item["input"]), options)
-        return Mistake(where, key, f"must be {_either(options)}; found {found}", f"{key}: {close}" if close else "")
+        return Mistake(where, key, f"must be {_either(options)}{_FOUND}{found}", f"{key}: {close}" if close else "")
     inner = context.get("error")
     if isinstance(inner, WootzError):
+        where = document.where((*path, "type"))
         known = f". Known: {inner.expected}" if inner.expected else ""
         return Mistake(where, key, f"{inner.what}{known}", inner.fix or "")
     if inner is not None:
@@ -95,7 +101,7 @@ def _wrong_value(config_class: type[Config], item: Mapping[str, Any], document: 
     message = item["msg"]
     for words, plainer in _PLAINER.items():
         message = message.replace(words, plainer)
-    return Mistake(where, key, f"{message[:1].lower()}{message[1:]}; found {found}")
+    return Mistake(where, key, f"{message[:1].lower()}{message[1:]}{_FOUND}{found}")
 
 
 def _written_path(loc: tuple[int | str, ...], content: Any, *, missing: bool) -> KeyPath:
@@ -124,7 +130,10 @@ def _nearest_key(config_class: type[Config], content: Any, path: KeyPath) -> tup
     prefix = "".join(f"{key}." for key in path[:-1])
     here = [(prefix + name, info) for name, info in section.model_fields.items()] if section else []
     for candidates in (here, list(fields_of(config_class))):
-        known = {word: key for key, info in candidates for word in names_of(key.rsplit(".", 1)[-1], info)}
+        known: dict[str, str] = {}
+        for key, info in candidates:
+            for word in names_of(key.rsplit(".", 1)[-1], info):
+                known.setdefault(word, key)
         close = nearest(str(path[-1]), known)
         if close:
             return known[close], ""

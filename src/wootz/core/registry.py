@@ -80,6 +80,11 @@ class Registry:
     def validate(self, value: Any) -> Any:
         """Turns ``{type: NAME, ...}`` into its configuration; passes built ones through."""
         if isinstance(value, Config):
+            name = getattr(value, "type", type(value).__name__)
+            if name not in self or self.get(name) is not type(value):
+                raise RecipeError(
+                    f"{name!r} is not one of the {self.plug}", expected=", ".join(self), fix="register it"
+                )
             return value
         if isinstance(value, str):
             value = {"type": value}

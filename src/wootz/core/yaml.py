@@ -202,6 +202,14 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    breaks = any(character in text for character in "\r\x85\u2028\u2029")
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if breaks else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def dump(content: Mapping[str, Any]) -> str:
     """Returns YAML text, keys in the given order, that :func:`parse` reads back as the same values."""
     return yaml.dump(

@@ -1,0 +1,85 @@
+"""``wootz data``: look at data before training on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wootz.cli.flags import Flags, verb
+from wootz.cli.words import OVERRIDES, findings_text, table
+
+app = typer.Typer(help="Check, show, convert and audit data.", no_args_is_help=True)
+SOURCE = Annotated[str, typer.Argument(help="A data file, a Hub id owner/name:split, or a recipe.")]
+
+
+@app.command("check", epilog="Example:  wootz data check prefs.jsonl columns='{chosen: good, rejected: bad}'")
+@verb()
+def check(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> int:
+    """Run every check that training runs; exit 1 when one fails.
+
+    Settings are those of a recipe's data section, and model and max_length.
+    """
+    from wootz.api.data import look
+
+    view = look(source, overrides or ())
+    found = view.prepared
+    summary = found.summary() | {"ok": view.ok}
+    counts = table((name, f"{value:,}") for name, value in found.counts.items())
+    verdict = "ok: training would take it" if view.ok else f"{len(found.errors)} checks failed"
+    flags.result(summary, "\n".join(part for part in (findings_text(summary["findings"]), counts, verdict) if part))
+    return 0 if view.ok else 1
+
+
+@app.command("show", epilog="Example:  wootz data show prefs.jsonl rows=3")
+@verb()
+def show(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> None:
+    """Print the first rows token by token, with what is trained on.
+
+    rows=N says how many (2); other settings are those of a recipe's data section, and model and max_length.
+    """
+    from wootz.api.data import look
+    from wootz.core.yaml import from_mapping
+    from wootz.data import examples, raise_errors
+    from wootz.data import show as show_groups
+
+    mine = [setting for setting in overrides or () if setting.startswith("rows=")]
+    rows = from_mapping({"rows": 2}).override(mine).content["rows"]
+    view = look(source, [setting for setting in overrides or () if setting not in mine])
+    if not view.prepared.train:
+        raise_errors(view.prepared.findings)
+    if flags.json:
+        shown = examples(view.prepared.train, view.tokenizer, limit=rows)
+        flags.result({"kind": view.prepared.kind, "examples": shown}, "")
+    else:
+        show_groups(view.prepared.train, view.tokenizer, limit=rows)
+
+
+@app.command("convert", epilog="Example:  wootz data convert chats.json train.jsonl kind=prompt_completion")
+@verb()
+def convert(
+    flags: Flags,
+    source: SOURCE,
+    destination: Annotated[Path, typer.Argument(help="A .jsonl, .json, .csv or .parquet file that does not exist.")],
+    overrides: OVERRIDES = None,
+) -> None:
+    """Rewrite a file in another format or kind.
+
+    Settings: to=trl, sharegpt, alpaca, hh or openai; kind=preference, unpaired...; columns='{prompt: question}'.
+    """
+    from wootz.api.data import convert_file
+
+    done = convert_file(source, destination, overrides or ())
+    flags.result(done, table((name, str(value)) for name, value in done.items()))
+
+
+@app.command("audit", epilog="Example:  wootz data audit prefs.jsonl --json")
+@verb()
+def audit(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> None:
+    """Measure what the answers give away: length, duplicates, contradictions, overlap."""
+    from wootz.api.data import look
+
+    told = look(source, overrides or ()).audit()
+    rows = ((name, f"{value:.3f}" if isinstance(value, float) else str(value)) for name, value in told.items())
+    flags.result(told, table(rows))

@@ -1,0 +1,110 @@
+"""Results as text: runs, plans, verdicts, findings, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+OVERRIDES = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings; values are YAML.", show_default=False)
+]
+
+
+def table(rows: Iterable[Sequence[str]], *, indent: str = "  ") -> str:
+    """Returns rows as aligned columns; text left, numbers right.
+
+    Example:
+        >>> print(table([("name", "n"), ("a", "10"), ("bcdef", "2")]))
+          name    n
+          a      10
+          bcdef   2
+    """
+    lines = [[str(cell) for cell in row] for row in rows]
+    if not lines:
+        return ""
+    widths = [max(len(row[column]) for row in lines) for column in range(len(lines[0]))]
+    numeric = [all(_is_number(row[column]) for row in lines[1:]) for column in range(len(widths))]
+    return "\n".join(
+        (indent + "  ".join(_fit(*cell) for cell in zip(row, widths, numeric, strict=True))).rstrip() for row in lines
+    )
+
+
+def _is_number(text: str) -> bool:
+    return bool(text) and set(text) <= set("0123456789.+-e,% ")
+
+
+def _fit(text: str, width: int, numeric: bool) -> str:
+    return text.rjust(width) if numeric else text.ljust(width)
+
+
+def run_document(run: Any) -> dict[str, Any]:
+    """Returns a finished run as JSON."""
+    return {"run": str(run.path), "passed": run.passed, "verdict": run.verdict}
+
+
+def run_text(run: Any) -> str:
+    """Returns a finished run as text: the verdict first, then where things are."""
+    parts = [verdict_text(run.verdict)] if run.verdict is not None else []
+    parts.append(table([("model", str(run.path / "model")), ("report", str(run.path / "report.html"))]))
+    return "\n".join(parts)
+
+
+def verdict_text(verdict: Mapping[str, Any]) -> str:
+    """Returns a gate's verdict as a table, one line a measure."""
+    rows = [("measure", "verdict", "parent", "child", "difference", "95% interval", "n")]
+    for name, measure in verdict["measures"].items():
+        low, high = _number(measure.get("low"), sign=True), _number(measure.get("high"), sign=True)
+        rows.append(
+            (
+                name,
+                str(measure["verdict"]),
+                _number(measure.get("parent")),
+                _number(measure.get("child")),
+                _number(measure.get("difference"), sign=True),
+                f"[{low}, {high}]" if low and high else "",
+                str(measure.get("n", "")),
+            )
+        )
+    return f"{'PASSED' if verdict['passed'] else 'NOT PASSED'}\n{table(rows)}"
+
+
+def _number(value: float | None, *, sign: bool = False) -> str:
+    return "" if value is None else f"{value:{'+' if sign else ''}.3g}"
+
+
+def plan_text(found: Mapping[str, Any]) -> str:
+    """Returns what a dry run found."""
+    model, objective = found["recipe"]["model"], found["recipe"]["objective"]
+    rows = [
+        (
+            "model",
+            f"{model['base']}, {'LoRA rank ' + str(model['lora']['rank']) if model.get('lora') else 'all weights'}",
+        ),
+        ("objective", objective["type"]),
+        ("writes", found["out"]),
+    ]
+    rows += [(name, f"{found[name]:,}") for name in ("steps", "parameters", "trained_parameters") if name in found]
+    parts = ["the recipe is sound", table(rows)]
+    if "data" in found:
+        parts.append(findings_text(found["data"]["findings"]) or "  data: nothing to remark")
+        counts = found["data"]["counts"]
+        parts.append(table((name, f"{value:,}") for name, value in counts.items()))
+    if "step" in found:
+        last = found["step"][-1] if found["step"] else {}
+        measured = ", ".join(
+            f"{name} {last[name]:.4g}" for name in ("loss/total", "time/step", "mem/peak_mb") if name in last
+        )
+        parts.append(f"  one step done, saved and loaded again: {measured}")
+    return "\n".join(parts)
+
+
+def findings_text(findings: Iterable[Mapping[str, Any]]) -> str:
+    """Returns what data checks said, one paragraph each."""
+    lines = []
+    for found in findings:
+        lines.append(f"  {found['severity']} [{found['check']}] {found['source']}: {found['message']}")
+        if found["fix"]:
+            lines.append(f"    fix: {found['fix']}")
+    return "\n".join(lines)
