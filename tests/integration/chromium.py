@@ -15,9 +15,18 @@ from pathlib import Path
 from typing import Any
 
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe"
-).split()
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
 
 
 def find_chromium() -> str | None:
@@ -90,7 +99,9 @@ class Chromium:
 
     def _collect(self, method: str, found: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
-            self.log.append(f"exception: {found['exceptionDetails'].get('text')} {found['exceptionDetails'].get('exception')}")
+            self.log.append(
+                f"exception: {found['exceptionDetails'].get('text')} {found['exceptionDetails'].get('exception')}"
+            )
         elif method == "Runtime.consoleAPICalled":
             self.log.append(f"console.{found['type']}: {found['args']}")
         elif method == "Log.entryAdded":

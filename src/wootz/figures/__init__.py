@@ -7,7 +7,7 @@ from wootz.figures.curves import Frame, Limit, Mark, Phase, Series, curves
 from wootz.figures.distributions import heat_map, histogram
 from wootz.figures.graph import Edge, Node, graph
 from wootz.figures.intervals import Interval, Standing, forest, interval
-from wootz.figures.scale import finite, number, signed
+from wootz.figures.scale import finite, measured, number
 from wootz.figures.svg import STYLE, escape, visible
 from wootz.figures.tokens import TOKEN_STYLE, token_strip
 
@@ -31,8 +31,8 @@ __all__ = [
     "heat_map",
     "histogram",
     "interval",
+    "measured",
     "number",
-    "signed",
     "token_strip",
     "visible",
 ]

@@ -79,8 +79,8 @@ class Frame:
     y_label: str = ""
     log_y: bool = False
     y_range: tuple[float, float] | None = None
-    width: float = 440.0
-    height: float = 240.0
+    width: float = 330.0
+    height: float = 196.0
 
 
 def curves(
@@ -247,7 +247,7 @@ def _limit(limit: Limit, x_axis: Axis, y_axis: Axis) -> str:
     y = y_axis.at(limit.y)
     rule = line(x_axis.start, y, x_axis.stop, y, class_="bad", stroke=STATUS["bad"], stroke_dasharray="5 3")
     text = f"{limit.name} {number(limit.y)}"
-    return rule + label(text, x_axis.stop, y - 4, text_anchor="end", class_="bad-fill", fill=STATUS["bad"])
+    return rule + label(text, x_axis.start + 4, y - 4, font_size=10, class_="bad-fill", fill=STATUS["bad"])
 
 
 def _mark(mark: Mark, x_axis: Axis, y_axis: Axis) -> str:

@@ -36,8 +36,8 @@ def histogram(
     title: str,
     x_label: str = "",
     bins: int | None = None,
-    width: float = 440.0,
-    height: float = 200.0,
+    width: float = 400.0,
+    height: float = 190.0,
 ) -> str:
     """Returns histograms of named groups over common bins, as shares of each group, drawn as overlaid steps.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wootz.figures.scale import Axis, finite, number, signed, span
+from wootz.figures.scale import Axis, finite, measured, number, span
 from wootz.figures.svg import LIGHT, SIZE, STATUS, element, empty, escape, figure, label, line, pixels, shorten
 
 Standing = Literal["good", "bad", "unclear", "neutral"]
@@ -46,23 +46,23 @@ def interval(row: Interval, *, width: float = 240.0, height: float = 44.0) -> st
     return figure(content + _estimate(row, axis, bottom / 2 + 1), width, height, title=title, desc=_told(row))
 
 
-def forest(rows: Sequence[Interval], *, title: str, x_label: str = "difference", width: float = 640.0) -> str:
-    """Returns intervals of one unit, a row each over a common axis, with their values written out at the right."""
+def forest(rows: Sequence[Interval], *, title: str, x_label: str = "difference", width: float = 340.0) -> str:
+    """Returns intervals of one unit, a row each over a common axis, with the estimates written out at the right."""
     if not any(finite(row.value) is not None for row in rows):
         return empty(width, 80.0, title=title)
-    left, right, pitch, top = width * 0.3, width * 0.24, 26, 8
+    left, right, pitch, top = width * 0.34, width * 0.16, 26, 8
     axis = _axis(rows, left, width - right)
     bottom = top + pitch * len(rows)
     parts = [_behind(rows[0], axis, top, bottom) if _alike(rows) else "", _zero(axis, top, bottom)]
     for index, row in enumerate(rows):
         y = top + pitch * (index + 0.5)
         known = finite(row.value) is not None
-        value = f"{signed(row.value)}{_range(row)}" if known else "not measured"
+        value = measured(row.value, row.low, row.high)[0] if known else "n/a"
         ink = {"class_": "ink", "fill": LIGHT["ink"]}
-        parts.append(label(shorten(row.name, left - 16), left - 12, y + 4, text_anchor="end", **ink))
-        parts.append(label(shorten(value, right - 12), width - right + 12, y + 4))
+        parts.append(label(shorten(row.name, left - 10), left - 10, y + 4, text_anchor="end", **ink))
+        parts.append(label(value, width, y + 4, text_anchor="end"))
         parts.append(_estimate(row, axis, y) if known else "")
-    parts += [_ticks(axis, bottom, 5), label(x_label, (left + width - right) / 2, bottom + 32, text_anchor="middle")]
+    parts += [_ticks(axis, bottom, 4), label(x_label, (left + width - right) / 2, bottom + 32, text_anchor="middle")]
     desc = "; ".join(f"{row.name}: {_told(row)}" for row in rows)
     return figure("".join(parts), width, bottom + 38, title=title, desc=desc)
 
@@ -138,15 +138,15 @@ def _point(standing: Standing, x: float, y: float) -> str:
     return element("path", d=f"M{px} {py}l6 6-6 6-6-6z", **style)
 
 
-def _range(row: Interval) -> str:
-    low, high = finite(row.low), finite(row.high)
-    return "" if low is None or high is None else f" [{number(low)}, {number(high)}]"
+def _value(row: Interval) -> str:
+    estimate, ends = measured(row.value, row.low, row.high)
+    return f"{estimate}, {ends}" if ends else estimate
 
 
 def _told(row: Interval) -> str:
     if finite(row.value) is None:
         return "not measured"
-    text = f"{signed(row.value)}{_range(row)}"
+    text = _value(row)
     if finite(row.margin):
         text += f", margin {number(row.margin)}"
     return f"{text}, limit {number(row.limit)}" if finite(row.limit) is not None else text

@@ -88,8 +88,8 @@ def number(value: object, digits: int = 3) -> str:
     """Returns a value as a person would write it, to ``digits`` significant digits; ``n/a`` for what is not a number.
 
     Example:
-        >>> number(0.123456), number(1234567), number(0.00000321), number(None)
-        ('0.123', '1,234,567', '3.21e\u22126', 'n/a')
+        >>> number(0.123456), number(0.5), number(1234567), number(0.00000321), number(None)
+        ('0.123', '0.5', '1,234,567', '3.21e\u22126', 'n/a')
     """
     known = finite(value)
     if known is None:
@@ -101,15 +101,33 @@ def number(value: object, digits: int = 3) -> str:
         return _scientific(known, digits)
     if size >= 10.0**digits or known == int(known):
         return f"{known:,.0f}".replace("-", MINUS)
-    decimals = max(0, digits - 1 - math.floor(math.log10(size)))
-    return f"{known:.{decimals}f}".replace("-", MINUS)
+    text = f"{known:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", MINUS)
 
 
-def signed(value: object, digits: int = 3) -> str:
-    """Returns :func:`number` with a plus sign before what is positive."""
-    known = finite(value)
-    text = number(known, digits)
-    return f"+{text}" if known is not None and known > 0 else text
+def measured(value: object, low: object, high: object) -> tuple[str, str]:
+    """Returns a signed estimate and its interval as text, to the decimals that the interval's width supports.
+
+    Without an interval the second text is empty.
+
+    Example:
+        >>> measured(0.7881, 0.729, 0.838)
+        ('+0.79', '0.73 to 0.84')
+        >>> measured(2.0, None, None)
+        ('+2', '')
+    """
+    known, bottom, top = finite(value), finite(low), finite(high)
+    if known is None or bottom is None or top is None:
+        text = number(known)
+        return (f"+{text}" if known is not None and known > 0 else text), ""
+    width = top - bottom
+    if not 1e-6 < width < 1e6 or max(abs(bottom), abs(top)) >= 1e9:
+        return ("+" if known > 0 else "") + number(known), f"{number(bottom)} to {number(top)}"
+    decimals = max(0, 1 - math.floor(math.log10(width)))
+    shown = [f"{v:,.{decimals}f}" for v in (known, bottom, top)]
+    plain = [v[1:] if v.startswith("-") and not v.strip("-0.,") else v for v in shown]
+    estimate, start, stop = (v.replace("-", MINUS) for v in plain)
+    return ("+" if known > 0 else "") + estimate, f"{start} to {stop}"
 
 
 def _scientific(value: float, digits: int = 3) -> str:

@@ -16,6 +16,12 @@ MOST_EVENTS = 150
 MOST_FINDINGS = 60
 MOST_EXAMPLES = 4
 MOST_EXAMPLE_TOKENS = 400
+_NAMES = {
+    "length_auc": "longer answer is better (0.5: no preference)",
+    "length_pairs": "pairs compared for length",
+    "chosen_length": "tokens in chosen answers, mean",
+    "rejected_length": "tokens in rejected answers, mean",
+}
 _SEVERITIES = ("error", "warning", "info")
 
 
@@ -187,7 +193,8 @@ def _data(title: str, found: Mapping[str, Any]) -> Data:
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
-    for key, item in mapping(value).items():
+    for name, item in mapping(value).items():
+        key = _NAMES.get(name, name.replace("/", ": ").replace("_", " "))
         if isinstance(item, (dict, list)):
             yield key, json.dumps(item, ensure_ascii=False, default=str)
         elif item is not None:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wootz.figures import Interval, finite, forest, histogram
+from wootz.figures import Interval, Standing, finite, forest, histogram
 from wootz.report.files import RunFiles, mapping, sequence
 from wootz.report.judgement import Measure
 from wootz.report.samples import plain, prompt_text
 
-MOST_FLIPPED = 60
+MOST_FLIPPED = 100
 """Items shown for each measure and direction."""
 MOST_CHANGED = 8
 _SMALLEST_SLICE = 8
@@ -121,27 +121,31 @@ def _item(item: Mapping[str, Any], change: str) -> Item:
 def slices(files: RunFiles, measures: Sequence[Measure]) -> list[Slices]:
     """Returns, for each evaluation, the differences by column value and by length of the prompt.
 
-    Slices that the evaluation brings (``summary.slices``: column to value to ``{"n", "difference", "low", "high"}``) are
-    shown as they are. Otherwise they are made here, for columns of 2 to 8 values with at least 8 items each: the
+    Slices that the evaluation brings (``summary.slices``: column to value to ``{"n", "difference", "low", "high"}``)
+    are shown as they are. Otherwise they are made here, for columns of 2 to 8 values with at least 8 items each: the
     mean paired difference with a normal 95% interval, a description that is not corrected for the number of slices.
     """
     margins = {measure.name: measure.margin for measure in measures}
     found = []
     for name, evaluation in files.evals.items():
         measure = str(evaluation.get("measure") or name)
+        target = evaluation.get("kind") != "limit"
         brought = mapping(mapping(evaluation.get("summary")).get("slices") or evaluation.get("slices"))
         tables = brought or _tables([mapping(item) for item in sequence(evaluation.get("items"))])
         for column, rows in tables.items():
-            shown = [_row(str(value), mapping(row), margins.get(measure)) for value, row in mapping(rows).items()]
+            margin = margins.get(measure)
+            shown = [_row(value, mapping(row), margin, target=target) for value, row in mapping(rows).items()]
             if len(shown) > 1:
                 svg = forest(shown, title=f"{measure} by {column}", x_label="difference, new model \u2212 parent")
-                found.append((evaluation.get("kind") != "target", Slices(measure, column, svg)))
+                found.append((not target, Slices(measure, column, svg)))
     return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 
-def _row(value: str, row: Mapping[str, Any], margin: float | None) -> Interval:
+def _row(value: str, row: Mapping[str, Any], margin: float | None, *, target: bool) -> Interval:
     count, low, high = finite(row.get("n")), finite(row.get("low")), finite(row.get("high"))
-    standing = "neutral" if low is None or high is None else "good" if low > 0 else "bad" if high < 0 else "neutral"
+    standing: Standing = "neutral"
+    if target and low is not None and high is not None:
+        standing = "good" if low > 0 else "bad" if high < 0 else "neutral"
     name = f"{value} ({count:.0f})" if count is not None else value
     return Interval(name, finite(row.get("difference")), low, high, margin, None, standing)
 
@@ -154,14 +158,14 @@ def _tables(items: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
             if isinstance(value, (str, bool, int)):
                 grouped.setdefault(column, {}).setdefault(str(value), []).append(difference)
     lengths = sorted(len(prompt_text(item.get("prompt"))) for item, _ in pairs)
-    if len(lengths) >= 4 * _SMALLEST_SLICE:
+    if len(lengths) >= 4 * _SMALLEST_SLICE and lengths[-len(lengths) // 4] > 1.3 * lengths[len(lengths) // 4]:
         cuts = [lengths[len(lengths) * k // 4] for k in (1, 2, 3)]
         names = [f"up to {cuts[0]:,}", f"to {cuts[1]:,}", f"to {cuts[2]:,}", "longer"]
         by_length: dict[str, list[float]] = {name: [] for name in names}
         for item, difference in pairs:
             length = len(prompt_text(item.get("prompt")))
             by_length[names[sum(length > cut for cut in cuts)]].append(difference)
-        grouped["length of the prompt (characters)"] = by_length
+        grouped["characters in the prompt"] = by_length
     tables = {}
     for column, groups in grouped.items():
         kept = {value: _mean(group) for value, group in groups.items() if len(group) >= _SMALLEST_SLICE}

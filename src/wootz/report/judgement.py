@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wootz.figures import Interval, Standing, finite, number, signed
+from wootz.figures import Interval, Standing, finite, measured, number
 from wootz.report.files import RunFiles, mapping
 
 _STANDINGS: dict[str, Standing] = {
@@ -47,12 +47,16 @@ class Measure:
         return Interval(self.name, self.difference, self.low, self.high, self.margin, self.limit, self.standing)
 
     @property
+    def shown(self) -> tuple[str, str]:
+        """The difference and its interval as text."""
+        return measured(self.difference, self.low, self.high)
+
+    @property
     def told(self) -> str:
-        """The difference with its interval and the number of items, as text."""
-        text = signed(self.difference)
-        if self.low is not None and self.high is not None:
-            text += f" (95% interval {number(self.low)} to {number(self.high)})"
-        return text
+        """The difference, its interval and the number of items, as text for a sentence."""
+        estimate, ends = self.shown
+        parts = [estimate, f"95% interval {ends}" if ends else "", "" if self.n is None else f"{self.n:,} items"]
+        return ", ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
@@ -112,37 +116,35 @@ def _measure(files: RunFiles, name: str, found: dict[str, Any]) -> Measure:
 def _why_passed(measures: Sequence[Measure]) -> str:
     targets = [m for m in measures if m.kind == "target"]
     limits = [m for m in measures if m.kind != "target"]
-    said = [f"{m.verdict} on {m.name}: {m.told}{_items(m)}" for m in targets]
-    start = f"The new model is {_join(said)}" if said else "The new model has no target measure"
-    held = f"; all {len(limits)} limits held" if len(limits) > 1 else "; its limit held" if limits else ""
-    return f"{start}{held}."
+    start = _join([f"{m.verdict} on {m.name} ({m.told})" for m in targets])
+    held, others = [m for m in limits if m.standing == "good"], [m for m in limits if m.standing != "good"]
+    end = ""
+    if limits and not others:
+        end = ", and " + (f"all {len(limits)} limits held" if len(limits) > 1 else "its limit held")
+    elif limits:
+        end = f", and {len(held)} of {len(limits)} limits held ({_join([f'{m.name}: {m.verdict}' for m in others])})"
+    return f"The new model {'is ' + start if start else 'has no target measure'}{end}."
 
 
 def _why_failed(measures: Sequence[Measure]) -> str:
-    reasons = []
-    for m in measures:
-        if m.standing == "good" or (m.kind != "target" and m.standing == "neutral"):
-            continue
-        limit = "" if m.limit is None else f" against a limit of {number(m.limit)}"
-        if m.verdict == "void":
-            reasons.append(f"{m.name} is void: the parent already fails it completely")
-        elif m.kind == "target":
-            wanted = "not clearly better" if m.standing == "unclear" else m.verdict
-            reasons.append(f"{m.name} is {wanted}: {m.told}{_items(m)}")
-        else:
-            state = "is over its limit" if m.standing == "bad" else "may be over its limit"
-            reasons.append(f"{m.name} {state}: {m.told}{limit}")
-    if not reasons:
-        return "The policy was not met."
-    return f"The new model does not pass: {_join(reasons)}."
+    reasons = [reason for m in measures if (reason := _reason(m))]
+    return f"The new model {_join(reasons)}." if reasons else "The new model does not meet the policy."
 
 
-def _items(measure: Measure) -> str:
-    return "" if measure.n is None else f" on {measure.n:,} items"
+def _reason(m: Measure) -> str:
+    """What is wrong on one measure, to follow "The new model"; nothing when all is well."""
+    limit = "" if m.limit is None else f" of {number(m.limit)}"
+    if m.verdict == "void":
+        return f"cannot be judged on {m.name}, which the parent already fails completely"
+    if m.kind == "target":
+        words = {"bad": "is worse", "unclear": "is not clearly better", "neutral": "is no better"}
+        return f"{words[m.standing]} on {m.name} ({m.told})" if m.standing in words else ""
+    words = {"bad": "is over", "unclear": "may be over"}
+    return f"{words[m.standing]} the limit{limit} on {m.name} ({m.told})" if m.standing in words else ""
 
 
 def _join(parts: Sequence[str]) -> str:
-    return "; ".join(parts[:-1]) + ("; and " if len(parts) > 1 else "") + parts[-1]
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + f", and {parts[-1]}" if parts else ""
 
 
 def _without_verdict(files: RunFiles) -> Judgement:

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wootz import __version__
-from wootz.figures import STYLE, TOKEN_STYLE, interval, number, signed, visible
+from wootz.figures import STYLE, TOKEN_STYLE, interval, number, visible
 from wootz.report import inputs
 from wootz.report.files import RunFiles, read_run
 from wootz.report.items import changes, slices
@@ -102,7 +102,7 @@ def _environment() -> Environment:
     )
     # Every text passes here on its way into the page: hidden characters are shown, then markup is escaped.
     environment.finalize = lambda value: value if isinstance(value, Markup) else visible("" if value is None else value)
-    environment.filters |= {"number": number, "signed": signed, "svg": Markup, "parts": _parts, "interval": interval}
+    environment.filters |= {"number": number, "svg": Markup, "parts": _parts, "interval": interval}
     return environment
 
 

@@ -91,8 +91,10 @@ def answer(record: Mapping[str, Any], title: str) -> Answer:
 
 
 def prompt_text(prompt: Any) -> str:
-    """Returns a prompt as text; a conversation with the role before each turn."""
+    """Returns a prompt as text; a conversation of more than one turn with the role before each turn."""
     turns = [mapping(turn) for turn in sequence(prompt)]
+    if len(turns) == 1 and turns[0].get("role") == "user":
+        return plain(turns[0].get("content"))
     if turns:
         return "\n".join(f"{turn.get('role', '?')}: {plain(turn.get('content'))}" for turn in turns)
     return plain(prompt)

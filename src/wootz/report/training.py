@@ -121,13 +121,12 @@ def _plot(
         if key not in values:
             continue
         x, y = values[key]
-        noisy = len(x) >= _SMOOTHED and not key.startswith(("optim/lr", "mem/"))
-        if noisy:
+        if len(x) >= _SMOOTHED and not panel.log and not key.startswith(("optim/lr", "mem/")):
             window = max(5, len(x) // 25) | 1
             series.append(Series(name, *thin(x, y), faint=True, colour=place))
             y = smooth(y, window)
-            name = f"{name}, mean of {window} steps"
-            about = about if len(panel.keys) > 1 or not about else f"{about}; mean of {window} steps"
+            told = f"mean of {window} steps"
+            about = about if told in about else "; ".join(part for part in (about, told) if part)
         series.append(Series(name, *thin(x, y), colour=place))
     shown = [limit for key, _ in panel.keys for limit in limits.get(key, [])]
     y_range = panel.y_range

@@ -202,6 +202,7 @@ def evaluation(name: str, kind: str, items: list[Any]) -> dict[str, Any]:
     return {"schema": 1, "measure": name, "kind": kind, "models": models, "items": items, "summary": summary}
 
 
+ASKED = ("<|im_start|>", "user", "\n", "Which", " city", "?", " The", " depot", " in", " Lisbon", "<|im_end|>", "\n")
 DATA = {
     "schema": 1,
     "kind": "preference",
@@ -209,19 +210,18 @@ DATA = {
     "counts": {"train/rows": 812, "train/kept": 800, "train/truncated": 0, "held_out/rows": 240},
     "fingerprint": "9c1f27d0a4",
     "findings": [
-        {"check": "length_preference", "severity": "warning", "rows": [], "fix": "add pairs whose better answer is longer",
+        {"check": "length_preference", "severity": "warning", "rows": [],
+         "fix": "add pairs whose better answer is longer",
          "message": "the better answer is the shorter one in 94% of 800 pairs: length alone explains this signal"},
-        {"check": "identical_pairs", "severity": "info", "rows": [12, 90, 133, 200, 254, 260, 301, 377, 401, 402, 511, 700],
-         "message": "12 of 812 pairs have chosen equal to rejected (rows 12, 90, 133...). They teach nothing; dropped",
+        {"check": "identical_pairs", "severity": "info", "rows": [12, 90, 133, 200, 254, 260, 301, 377, 401],
+         "message": "9 of 812 pairs have chosen equal to rejected (rows 12, 90, 133...). They teach nothing; dropped",
          "fix": ""},
     ],
     "examples": [
         {"id": "0:5fe2", "name": "chosen", "trained": [False] * 12 + [True, True],
-         "pieces": ["<|im_start|>", "user", "\n", "Which", " city", "?", " The", " depot", " in", " Lisbon", "<|im_end|>",
-                    "\n", "Lisbon", "<|im_end|>"]},
+         "pieces": [*ASKED, "Lisbon", "<|im_end|>"]},
         {"id": "0:5fe2", "name": "rejected", "trained": [False] * 12 + [True] * 6,
-         "pieces": ["<|im_start|>", "user", "\n", "Which", " city", "?", " The", " depot", " in", " Lisbon", "<|im_end|>",
-                    "\n", "The", " city", " is", " Lisbon", ".", "<|im_end|>"]},
+         "pieces": [*ASKED, "The", " city", " is", " Lisbon", ".", "<|im_end|>"]},
     ],
     "audit": {"kind": "preference", "groups": 800, "length_auc": 0.06, "length_pairs": 800, "truncated": 0,
               "duplicates": 0, "contradictions": 0, "overlap": 0, "identical": 0, "chosen_length": 2.6,
@@ -229,7 +229,7 @@ DATA = {
 }  # fmt: skip
 
 EVENTS = [
-    {"time": START, "step": None, "kind": "info", "source": "forward", "message": "plan: shared (1.9 times cheaper than flat)"},
+    {"time": START, "step": None, "kind": "info", "source": "forward", "message": "plan: shared, 1.9 times cheaper"},
     {"time": START + 90, "step": 40, "kind": "warning", "source": "spike", "data": {"grad_norm": 41.2, "median": 1.31},
      "message": "step 40: the gradient's norm 41.2 is 31 times its median"},
     {"time": START + 250, "step": 105, "kind": "warning", "source": "kl", "data": {"kl": 8.2, "limit": 8.0},
