@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,9 @@ from tests.tiny import KINDS, make_tokenizer, save_model  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's converted models and caches."""
     monkeypatch.setenv("WOOTZ_HOME", str(tmp_path_factory.getbasetemp() / "wootz_home"))
-    yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tiny random models of each kind, and tokenizers to go with them: made in a second, saved and loaded like real ones."""
+"""Tiny random models of each kind, and tokenizers to go with them, saved and loaded like real ones."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def make_model(kind: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, 
                 if parameter.ndim == 1:
                     parameter.add_(0.2 * torch.randn_like(parameter))
                 else:
-                    parameter.mul_(5.0)
+                    parameter.mul_(8.0)
     return module.to(dtype).eval()  # pyright: ignore[reportReturnType]
 
 

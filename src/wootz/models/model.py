@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,34 +13,51 @@ import torch
 from torch import Tensor, nn
 
 from wootz.core.batch import GroupBatch
+from wootz.core.errors import ModelError
 from wootz.core.records import Group
 from wootz.models.config import LoraConfig
+from wootz.models.lora import POLICY, REFERENCE, add_lora, copy_adapter, lora_layers
 from wootz.models.sampling import Sampling
 
-REFERENCE_ADAPTER = "reference"
+_NOT_WEIGHTS = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "use_cache")
 
 
 class LanguageModel:
     """A decoder, its tokenizer, and the fp32 masters of what trains.
 
+    The module stays in eval mode: the base's own dropout never acts. An adapter's dropout acts in :meth:`forward`
+    while gradients are recorded, and at no other time.
+
+    Numbers are Hugging Face's. One of them surprises: an embedding built with ``padding_idx`` (``pad_token_id`` in the
+    configuration) drops the gradient of that row on the input side. In SmolLM2 that row is also the end-of-turn token,
+    which under full fine-tuning then learns through the tied head alone.
+
     Attributes:
         module: The Hugging Face (or peft) module, unmodified.
-        tokenizer: Its tokenizer.
+        tokenizer: Its tokenizer, as it was loaded. Padding is masked by position and never by id, so nothing here
+            needs a padding token, and none is invented: saved with the model it would hide the EOS from other tools.
         spec: What it was loaded from.
-        events: Fallbacks taken on the way, ``{"kind", "message"}``; a run writes them to its events.
+        base_spec: A spec of the same model without its adapter.
+        revision: The commit that a Hub id was resolved to.
+        events: Choices and fallbacks on the way, ``{"kind", "message"}``; a run writes them to its events.
         checkpointing: Recompute each layer in the backward pass.
-        version: Grows with every change of the weights; caches of derived weights key on it.
+        version: Grows with every change of the weights.
     """
 
-    def __init__(self, module: nn.Module, tokenizer: Any, *, spec: str) -> None:
+    def __init__(
+        self, module: nn.Module, tokenizer: Any, *, spec: str, base_spec: str | None = None, revision: str | None = None
+    ) -> None:
         self.module = module
         self.tokenizer = tokenizer
         self.spec = spec
+        self.base_spec = base_spec or spec
+        self.revision = revision
         self.events: list[dict[str, str]] = []
         self.checkpointing = False
         self.version = 0
         self._separate: dict[str, tuple[nn.Parameter, Tensor]] = {}
         self._reference: str | None = None
+        self._speaks_as_reference = False
 
     @property
     def name(self) -> str:
@@ -52,18 +70,31 @@ class LanguageModel:
     @property
     def dtype(self) -> torch.dtype:
         """The type of the weights that compute (an adapter's masters are fp32 whatever it is)."""
-        return self._base().get_input_embeddings().weight.dtype
+        return self.base.get_input_embeddings().weight.dtype
 
     @property
     def config(self) -> Any:
-        return self._base().config
+        return self.base.config
 
     @property
     def has_adapter(self) -> bool:
         return hasattr(self.module, "peft_config")
 
-    def _base(self) -> Any:
+    @property
+    def base(self) -> Any:
+        """The Hugging Face model inside the adapter's wrapper."""
         return self.module.get_base_model() if self.has_adapter else self.module  # pyright: ignore
+
+    @property
+    def pad_id(self) -> int:
+        """An id to fill batches with. It means nothing: padding is masked by position."""
+        known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id)
+        return next((token for token in known if token is not None), 0)
+
+    @property
+    def weights_key(self) -> tuple[int, str]:
+        """Changes when the weights that compute do, by an update or by switching adapters: a key for derived copies."""
+        return self.version, REFERENCE if self._speaks_as_reference else "policy"
 
     # Computing
 
@@ -71,6 +102,7 @@ class LanguageModel:
         """Named values of the batch's trained tokens, fp32 [N], in batch order. See :mod:`wootz.models.forward`."""
         from wootz.models.forward import forward_groups
 
+        self._switch_dropout(torch.is_grad_enabled())
         return forward_groups(self, batch.to(self.device), tuple(outputs))
 
     def generate(
@@ -84,12 +116,21 @@ class LanguageModel:
         """The groups with sampled completions. See :mod:`wootz.models.generate`."""
         from wootz.models.generate import generate
 
+        self._switch_dropout(False)
         return generate(self, groups, sampling, seed=seed, progress=progress)
+
+    def _switch_dropout(self, on: bool) -> None:
+        if not self.has_adapter or not getattr(self.module.peft_config[POLICY], "lora_dropout", 0.0):  # pyright: ignore
+            return
+        for layer in lora_layers(self.module):
+            layer.train(on)
 
     # Training
 
     def train_all(self) -> None:
         """Makes every weight trainable. bf16 weights get fp32 masters, in whose ``.grad`` gradients accumulate."""
+        if self.has_adapter:
+            raise ModelError("full training would drop the adapter", where=self.spec, fix="merge it first, or train it")
         self.module.requires_grad_(True)
         if self.dtype == torch.float32:
             return
@@ -99,22 +140,18 @@ class LanguageModel:
             parameter.register_post_accumulate_grad_hook(_move_gradient(master))
 
     def add_lora(self, config: LoraConfig, *, seed: int = 0) -> None:
-        """Puts a fresh adapter on the base; only it trains. Its parameters are fp32."""
-        from peft import LoraConfig as PeftLora
-        from peft import get_peft_model
+        """Puts a fresh adapter on the base; only it trains, in fp32. The reference is the base."""
+        if self.has_adapter:
+            raise ModelError("the model carries an adapter already", where=self.spec, fix='load it with train="lora"')
+        self.module.requires_grad_(False)
+        self.module = add_lora(self.module, config, seed=seed).eval()
+        self.version += 1
+        self._reference = ""
 
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.module = get_peft_model(
-                self.module,  # pyright: ignore
-                PeftLora(
-                    r=config.rank,
-                    lora_alpha=config.alpha or 2 * config.rank,
-                    lora_dropout=config.dropout,
-                    target_modules=config.targets if config.targets == "all-linear" else list(config.targets),
-                    task_type="CAUSAL_LM",
-                ),
-            )
+    def continue_adapter(self) -> None:
+        """Trains the adapter that was loaded. The reference is a frozen copy of it."""
+        copy_adapter(self.module)
+        self._reference = REFERENCE
 
     def masters(self) -> dict[str, Tensor]:
         """The trainable tensors by name: fp32 leaves."""
@@ -130,51 +167,52 @@ class LanguageModel:
         self.version += 1
 
     def reference(self) -> Reference | None:
-        """The model that training started from, frozen: the adapter off, or its frozen copy. None when all trains."""
-        return Reference(self) if self.has_adapter else None
+        """The model that an adapter's training started from, frozen: the base, or the continued adapter's copy.
 
-    def keep_reference(self) -> None:
-        """Freezes a copy of the present adapter as the reference of a run that continues it."""
-        module: Any = self.module
-        weights = {name: p for name, p in module.named_parameters() if ".default." in name}
-        module.add_adapter(REFERENCE_ADAPTER, module.peft_config["default"])
-        parameters = dict(module.named_parameters())
-        with torch.no_grad():
-            for name, parameter in weights.items():
-                copy = parameters[name.replace(".default.", f".{REFERENCE_ADAPTER}.")]
-                copy.copy_(parameter)
-                copy.requires_grad_(False)
-        module.set_adapter("default")
-        self._reference = REFERENCE_ADAPTER
+        None when all weights train, or none do: nothing in memory then holds what training starts from.
+        """
+        return None if self._reference is None else Reference(self)
 
     @contextlib.contextmanager
     def adapter_off(self) -> Iterator[None]:
-        """Inside, the model computes as its reference: adapter off, or the frozen copy on. No gradient."""
+        """Inside, without gradient, the model computes as its reference, or as its bare base when it has none."""
         module: Any = self.module
-        with torch.no_grad():
-            if self._reference is None:
-                with module.disable_adapter():
+        if not self.has_adapter:
+            raise ModelError("the model has no adapter to turn off", where=self.spec)
+        self._speaks_as_reference = True
+        try:
+            with torch.no_grad():
+                if self._reference != REFERENCE:
+                    with module.disable_adapter():
+                        yield
+                    return
+                module.set_adapter(REFERENCE, inference_mode=True)
+                try:
                     yield
-                return
-            trainable = [p for p in module.parameters() if p.requires_grad]
-            module.set_adapter(self._reference)
-            try:
-                yield
-            finally:
-                module.set_adapter("default")
-                for parameter in module.parameters():
-                    parameter.requires_grad_(False)
-                for parameter in trainable:
-                    parameter.requires_grad_(True)
+                finally:
+                    module.set_adapter(POLICY)
+        finally:
+            self._speaks_as_reference = False
 
     # Keeping
 
     def fingerprint(self) -> str:
-        """A hash of configuration and weights, adapter included: 32 hexadecimal digits."""
-        digest = hashlib.blake2b(self.config.to_json_string().encode(), digest_size=16)
+        """A hash of configuration and weights, the adapter included: 32 hexadecimal digits.
+
+        The same after saving and loading; another for weights in another type.
+        """
+        config = {key: value for key, value in self.config.to_dict().items() if key not in _NOT_WEIGHTS}
+        if self.has_adapter:
+            adapter: Any = self.module.peft_config[POLICY]  # pyright: ignore
+            config["adapter"] = (
+                [adapter.r, adapter.lora_alpha] if hasattr(adapter, "lora_alpha") else str(adapter.peft_type)
+            )
+        digest = hashlib.blake2b(json.dumps(config, sort_keys=True, default=str).encode(), digest_size=16)
         for name, tensor in sorted(self.module.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            if f".{REFERENCE}." in name:
+                continue
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
     def save(self, path: str | Path, *, merged: bool = False) -> None:
