@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from wootz.cli import data, doctor, evaluate, gate, generate, quickstart, recipe, report, train
-from wootz.core.errors import WootzError
+from wootz.core.errors import UsageError, WootzError
 
 INTERNAL, INTERRUPTED = 70, 130
 _STAGES = ("plan", "data", "step")
@@ -81,7 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         app(args=expand_dry_run(given), prog_name="wootz")
     except SystemExit as ending:
-        return ending.code if isinstance(ending.code, int) else 0 if ending.code is None else 1
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+        if code == UsageError.exit_code:  # said on stderr by the parser
+            _document({"type": "UsageError", "what": "the command line is wrong; stderr says where"}, code, given)
+        return code
     except WootzError as error:
         _tell(error, given)
         return error.exit_code
@@ -121,10 +124,13 @@ def _tell(error: Exception, arguments: Sequence[str]) -> None:
         told = {"what": f"{type(error).__name__}: {error}"}
         hint = "" if verbose else "  -v shows where; a run's events.jsonl keeps it too\n"
         sys.stderr.write(f"internal error: {told['what']}\n{hint}")
+    code = error.exit_code if isinstance(error, WootzError) else INTERNAL
+    _document({"type": type(error).__name__, **told}, code, arguments)
+
+
+def _document(error: dict[str, Any], code: int, arguments: Sequence[str]) -> None:
     if "--json" in arguments:
-        code = error.exit_code if isinstance(error, WootzError) else INTERNAL
-        document = {"error": {"type": type(error).__name__, **told}, "exit_code": code}
-        sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({"error": error, "exit_code": code}, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

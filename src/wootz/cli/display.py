@@ -50,11 +50,12 @@ class Lines:
         self._verbose = verbose
         self._began: tuple[int, float] | None = None
         self._printed = 0.0
+        self._num_steps = 0
 
     def step(self, step: int, num_steps: int, metrics: Mapping[str, float]) -> None:
         now = time.monotonic()
-        if self._began is None or step < self._began[0]:
-            self._began, self._printed = (step, now), 0.0
+        if self._began is None or step < self._began[0] or num_steps != self._num_steps:
+            self._began, self._printed, self._num_steps = (step, now), 0.0, num_steps
         if not (self._verbose or step in (0, num_steps) or now - self._printed >= _SECONDS_BETWEEN_LINES):
             return
         self._printed = now

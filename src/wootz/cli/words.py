@@ -25,14 +25,14 @@ def table(rows: Iterable[Sequence[str]], *, indent: str = "  ") -> str:
     if not lines:
         return ""
     widths = [max(len(row[column]) for row in lines) for column in range(len(lines[0]))]
-    numeric = [all(_is_number(row[column]) for row in lines[1:]) for column in range(len(widths))]
+    numeric = [_are_numbers([row[column] for row in lines[1:]]) for column in range(len(widths))]
     return "\n".join(
         (indent + "  ".join(_fit(*cell) for cell in zip(row, widths, numeric, strict=True))).rstrip() for row in lines
     )
 
 
-def _is_number(text: str) -> bool:
-    return bool(text) and set(text) <= set("0123456789.+-e,% ")
+def _are_numbers(cells: Sequence[str]) -> bool:
+    return any(cells) and all(set(cell) <= set("0123456789.+-e,%") for cell in cells)
 
 
 def _fit(text: str, width: int, numeric: bool) -> str:
