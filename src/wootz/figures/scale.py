@@ -19,8 +19,8 @@ def finite(value: object) -> float | None:
         >>> finite(2), finite(float("nan")), finite("2")
         (2.0, None, None)
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        value = getattr(value, "item", lambda: None)()  # a NumPy or torch scalar
+    if getattr(value, "ndim", None) == 0:  # a NumPy or torch scalar
+        value = getattr(value, "item", lambda: None)()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if -_HUGE < value < _HUGE else None
@@ -127,7 +127,7 @@ def measured(value: object, low: object, high: object) -> tuple[str, str]:
     shown = [f"{v:,.{decimals}f}" for v in (known, bottom, top)]
     plain = [v[1:] if v.startswith("-") and not v.strip("-0.,") else v for v in shown]
     estimate, start, stop = (v.replace("-", MINUS) for v in plain)
-    return ("+" if known > 0 else "") + estimate, f"{start} to {stop}"
+    return ("+" if known > 0 and estimate.strip("0.,") else "") + estimate, f"{start} to {stop}"
 
 
 def _scientific(value: float, digits: int = 3) -> str:
