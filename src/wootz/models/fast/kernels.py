@@ -1,0 +1,93 @@
+"""The elementwise parts of a decoder layer and their derivatives.
+
+T tokens, D width, F width of the MLP, K key-value heads of G query heads of width E. Plain PyTorch operations that stay in the weights' type where the fused operation
+computes in fp32 inside, and go through fp32 where it does not. Compiling them was measured and left out: matrix products
+are most of a step, and compilation takes longer than a short run saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from wootz.models.fast.layout import ACTIVATIONS, Norm
+
+_ops: Any = torch.ops.aten
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def _gain(norm: Norm) -> Tensor:
+    weight = _wide(norm.weight.detach())
+    return weight + norm.offset if norm.offset else weight
+
+
+def rms_norm(x: Float[Tensor, "*T D"], norm: Norm) -> tuple[Float[Tensor, "*T D"], Float[Tensor, "*T 1"]]:
+    """Returns the normed input and the reciprocal root mean square of each row (fp32), which the derivative needs."""
+    wide = _wide(x)
+    scale = wide.square().mean(-1, keepdim=True).add_(norm.eps).rsqrt_()
+    return (wide * scale).mul_(_gain(norm)).to(x.dtype), scale
+
+
+def rms_norm_backward(
+    grad: Float[Tensor, "*T D"], x: Float[Tensor, "*T D"], scale: Float[Tensor, "*T 1"], norm: Norm
+) -> Float[Tensor, "*T D"]:
+    """Returns dL/dx in fp32: scale * (g - xhat * mean(g * xhat)), with g = grad * gain and xhat = x * scale."""
+    unit = _wide(x) * scale
+    inner = _wide(grad) * _gain(norm)
+    share = (inner * unit).mean(-1, keepdim=True)
+    return inner.sub_(unit.mul_(share)).mul_(scale)
+
+
+def rms_norm_weight_grad(
+    grad: Float[Tensor, "*T D"], x: Float[Tensor, "*T D"], scale: Float[Tensor, "*T 1"], norm: Norm
+) -> Float[Tensor, " D"]:
+    """Returns dL/dweight: sum over rows of grad * xhat."""
+    return (_wide(grad) * _wide(x) * scale).flatten(0, -2).sum(0).to(norm.weight.dtype)
+
+
+def rotate(x: Float[Tensor, "T K G E"], cos: Tensor, sin: Tensor, *, out: Float[Tensor, "T K G E"]) -> None:
+    """Writes rotary-embedded ``x`` to ``out``: halves (a, b) become (a cos - b sin, b cos + a sin).
+
+    With ``-sin`` it is its own derivative's transpose. ``cos``, ``sin`` [T, 1, 1, E/2], fp32.
+    """
+    half = x.shape[-1] // 2
+    a, b = _wide(x[..., :half]), _wide(x[..., half:])
+    out[..., :half] = torch.addcmul(a * cos, b, sin, value=-1)
+    out[..., half:] = torch.addcmul(b * cos, a, sin)
+
+
+def _gelu_backward(approximate: str) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda grad, x: _ops.gelu_backward(grad, x, approximate=approximate)
+
+
+_DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu": _ops.silu_backward,
+    "gelu": _gelu_backward("none"),
+    "gelu_tanh": _gelu_backward("tanh"),
+}
+
+
+def gated(gate_up: Float[Tensor, "T two_F"], activation: str) -> Float[Tensor, "T F"]:
+    """Returns activation(gate) * up."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return ACTIVATIONS[activation](gate).mul_(up)
+
+
+def gated_backward(
+    grad: Float[Tensor, "T F"], gate_up: Float[Tensor, "T two_F"], activation: str
+) -> tuple[Float[Tensor, "T two_F"], Float[Tensor, "T F"]]:
+    """Returns dL/d(gate, up), and the gated values themselves (the next weight's gradient reads them)."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    active = ACTIVATIONS[activation](gate)
+    grad_gate_up = torch.empty_like(gate_up)
+    to_gate, to_up = grad_gate_up.chunk(2, dim=-1)
+    torch.mul(grad, active, out=to_up)
+    to_gate.copy_(_DERIVATIVES[activation](grad * up, gate))
+    return grad_gate_up, active.mul_(up)
