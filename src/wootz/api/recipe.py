@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from pydantic import model_validator
 
 from wootz.core import yaml
 from wootz.core.config import Config, validate
@@ -45,6 +47,21 @@ class Recipe(Config):
     """Trackers besides the JSON lines that are always written."""
     seed: int = 0
     """Seed of everything random."""
+
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> Self:
+        """Settings that this combination would not read are mistakes, not decoration."""
+        if self.eval is not None:
+            fresh = EvalConfig.model_fields["max_new_tokens"].default
+            if not self.eval.samples and self.eval.max_new_tokens != fresh:
+                raise ValueError(
+                    "eval.max_new_tokens does nothing without eval.samples; set eval.samples, or remove it"
+                )
+            if self.eval.samples > self.eval.max_groups:
+                raise ValueError("eval.samples is more than eval.max_groups; raise eval.max_groups")
+            if self.data.held_out is None and self.data.held_out_fraction is None:
+                raise ValueError("eval needs held-out rows; set data.held_out, or data.held_out_fraction: 0.1")
+        return self
 
     def resolved(self) -> dict[str, Any]:
         """Returns plain JSON, every default written out; ``Recipe.model_validate`` reads it back as an equal recipe."""
@@ -110,9 +127,7 @@ def find_recipe(source: str | Path) -> Path:
     shipped = shipped_recipes()
     if str(source) in shipped:
         return shipped[str(source)]
-    beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-    close = nearest(path.name, [*shipped, *beside])
-    if close in beside:
-        close = str(path.parent / close)
+    beside = {file.stem: str(file) for file in path.parent.glob("*.y*ml")} if path.parent.is_dir() else {}
+    close = nearest(path.stem, [*beside, *shipped])
     expected = f"a YAML file, or one of {', '.join(shipped)}"
-    raise RecipeError("no such recipe", where=str(source), expected=expected, fix=close)
+    raise RecipeError("no such recipe", where=str(source), expected=expected, fix=close and beside.get(close, close))

@@ -19,6 +19,7 @@ from wootz.cli import data, doctor, evaluate, gate, generate, quickstart, recipe
 from wootz.core.errors import UsageError, WootzError
 
 INTERNAL, INTERRUPTED = 70, 130
+_QUIET = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
 _STAGES = ("plan", "data", "step")
 
 app = typer.Typer(
@@ -75,8 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Libraries underneath are quiet unless the user set them otherwise; what matters goes to events.jsonl.
-    for name, value in (("TRANSFORMERS_VERBOSITY", "error"), ("TOKENIZERS_PARALLELISM", "false")):
+    for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app(args=expand_dry_run(given), prog_name="wootz")

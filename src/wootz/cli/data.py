@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from wootz.cli.flags import Flags, verb
-from wootz.cli.words import OVERRIDES, findings_text, table
+from wootz.cli.words import OVERRIDES, counts_text, findings_text, table
 
 app = typer.Typer(help="Check, show, convert and audit data.", no_args_is_help=True)
 SOURCE = Annotated[str, typer.Argument(help="A data file, a Hub id owner/name:split, or a recipe.")]
@@ -26,9 +26,9 @@ def check(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> int:
     view = look(source, overrides or ())
     found = view.prepared
     summary = found.summary() | {"ok": view.ok}
-    counts = table((name, f"{value:,}") for name, value in found.counts.items())
-    verdict = "ok: training would take it" if view.ok else f"{len(found.errors)} checks failed"
-    flags.result(summary, "\n".join(part for part in (findings_text(summary["findings"]), counts, verdict) if part))
+    verdict = "ok: training would take it" if view.ok else f"checks that failed: {len(found.errors)}"
+    parts = (findings_text(summary["findings"]), counts_text(found.counts), verdict)
+    flags.result(summary, "\n".join(part for part in parts if part))
     return 0 if view.ok else 1
 
 
@@ -41,8 +41,9 @@ def show(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> None:
     """
     from wootz.api.data import look
     from wootz.core.yaml import from_mapping
-    from wootz.data import examples, raise_errors
+    from wootz.data import examples
     from wootz.data import show as show_groups
+    from wootz.data.prepare import raise_errors
 
     mine = [setting for setting in overrides or () if setting.startswith("rows=")]
     rows = from_mapping({"rows": 2}).override(mine).content["rows"]

@@ -89,8 +89,7 @@ def plan_text(found: Mapping[str, Any]) -> str:
     parts = ["the recipe is sound", table(rows)]
     if "data" in found:
         parts.append(findings_text(found["data"]["findings"]) or "  data: nothing to remark")
-        counts = found["data"]["counts"]
-        parts.append(table((name, f"{value:,}") for name, value in counts.items()))
+        parts.append(counts_text(found["data"]["counts"]))
     if "step" in found:
         last = found["step"][-1] if found["step"] else {}
         measured = ", ".join(
@@ -98,6 +97,14 @@ def plan_text(found: Mapping[str, Any]) -> str:
         )
         parts.append(f"  one step done, saved and loaded again: {measured}")
     return "\n".join(parts)
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Returns how many rows and tokens each side has, one line a side."""
+    names = list(dict.fromkeys(name.partition("/")[2] for name in counts))
+    sides = [side for side in ("train", "held_out") if counts.get(f"{side}/rows")]
+    header = ("", *(name.replace("_", " ") for name in names))
+    return table([header, *((side, *(f"{counts[f'{side}/{name}']:,}" for name in names)) for side in sides)])
 
 
 def findings_text(findings: Iterable[Mapping[str, Any]]) -> str:
