@@ -168,7 +168,7 @@ CHECKS: Mapping[str, Check] = {
     "stop_token": Check("{detail}"),
     "format": Check("{detail}"),
     "lengths": Check("{detail}"),
-    "dropped": Check("{n} of {total} rows left out by data.drop: {detail}"),
+    "dropped": Check("{detail}"),
 }
 
 

@@ -136,6 +136,7 @@ def _split_prompt(row: Mapping[str, Any], prompt: Any) -> dict[str, Any]:
 
     A prompt column beside whole conversations (some datasets have both) must be the last message of that prefix.
     """
+    fields: dict[str, Any]
     chosen, rejected = (_side(row[name], name) for name in ("chosen", "rejected"))
     if isinstance(chosen, str) and isinstance(rejected, str):
         length = _common_text(chosen, rejected)
@@ -143,8 +144,6 @@ def _split_prompt(row: Mapping[str, Any], prompt: Any) -> dict[str, Any]:
     elif isinstance(chosen, list) and isinstance(rejected, list):
         length = _common_messages(chosen, rejected)
         fields = {"prompt": chosen[:length], "chosen": chosen[length:], "rejected": rejected[length:]}
-        if length and any(side and side[0]["role"] != "assistant" for side in (fields["chosen"], fields["rejected"])):
-            raise RowProblem("prefix_mismatch", "chosen and rejected part in a turn that is not the assistant's")
     else:
         raise RowProblem("row_type", "one of chosen and rejected is text, the other messages")
     if not fields["prompt"]:
@@ -152,6 +151,8 @@ def _split_prompt(row: Mapping[str, Any], prompt: Any) -> dict[str, Any]:
     if not fields["chosen"] or not fields["rejected"]:
         short = "chosen" if not fields["chosen"] else "rejected"
         raise RowProblem("prefix_mismatch", f"{short} is nothing but the beginning of the other")
+    if isinstance(chosen, list) and any(fields[side][0]["role"] != "assistant" for side in ("chosen", "rejected")):
+        raise RowProblem("prefix_mismatch", "chosen and rejected part in a turn that is not the assistant's")
     if prompt is not None and isinstance(fields["prompt"], list):
         asked = (
             clean_messages(prompt, name="prompt")

@@ -220,10 +220,9 @@ class _Side:
         left = {row.index for row in self.rows}
         self.outcomes = [outcome for outcome in self.outcomes if outcome.row.index in left]
         if self.dropped:
-            detail = ", ".join(f"{name} {count:,}" for name, count in self.dropped.items())
-            gone = [Row(0, "", {})] * sum(self.dropped.values())
-            told = finding("dropped", "info", gone, total=self.total, detail=detail)
-            self.findings.append(replace(told, source=self.source, rows=()))
+            named = ", ".join(f"{name} {count:,}" for name, count in self.dropped.items())
+            detail = f"{sum(self.dropped.values()):,} of {self.total:,} rows left out by data.drop: {named}"
+            self.settle([finding("dropped", "info", detail=detail)])
         if not self.outcomes and not any(found.severity == "error" for found in self.findings):
             raise DataError("no rows are left", where=self.source, found=f"{self.total:,} rows, all dropped")
 

@@ -94,9 +94,7 @@ def _from_file(path: Path, source: str, max_rows: int | None) -> Table:
         rows = _csv_rows(path, source, "\t" if suffix == ".tsv" else ",")
         return _placed(source, rows, max_rows, typed=False)
     if suffix:
-        with _open(path) as file:
-            start = file.read(4096).lstrip()
-        if start.startswith("["):
+        if _first_character(path, source) == "[":
             return _numbered(source, _json_rows(path, source), max_rows)
         return _placed(source, _jsonl_rows(path, source), max_rows, typed=True)
     raise DataError("cannot tell how this file is written", where=source, expected=_FORMATS, fix="rename or convert it")
@@ -131,6 +129,10 @@ def _lines(path: Path, source: str) -> Iterator[tuple[int, str]]:
         ) from error
     except (EOFError, gzip.BadGzipFile) as error:
         raise DataError("the compressed file is cut off or damaged", where=source, found=str(error)) from error
+
+
+def _first_character(path: Path, source: str) -> str:
+    return next((line.lstrip()[0] for _, line in _lines(path, source) if line.strip()), "")
 
 
 def _jsonl_rows(path: Path, source: str) -> Iterator[tuple[int, dict[str, Any]]]:

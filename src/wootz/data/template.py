@@ -88,6 +88,8 @@ class ChatFormat:
     @cached_property
     def end_of_turn(self) -> int | None:
         """The token that the template closes a plain assistant turn with, or None when it writes none."""
+        if not self.tokenizer.chat_template:
+            return None
         try:
             probe = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
             tokens = self.encode(self.render(probe)).ids
@@ -96,19 +98,29 @@ class ChatFormat:
         tail = self.tail(tokens)
         return next((token for token in tokens[tail:] if self.is_special(token)), None)
 
+    @cached_property
+    def unknown(self) -> int | None:
+        """The token for what the tokenizer does not know, or None where it has no such token of its own."""
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        return None if unknown in (self.tokenizer.eos_token_id, self.tokenizer.bos_token_id) else unknown
+
     def is_special(self, token: int) -> bool:
-        """Returns whether decoding without special tokens leaves the token out."""
+        """Returns whether decoding without special tokens leaves the token out, and it does not stand for text."""
         if token not in self._special:
             shown = self.tokenizer.decode([token])
-            self._special[token] = bool(shown) and not self.tokenizer.decode([token], skip_special_tokens=True)
+            hidden = bool(shown) and not self.tokenizer.decode([token], skip_special_tokens=True)
+            self._special[token] = hidden and token != self.unknown
         return self._special[token]
 
     def tail(self, tokens: SequenceOf[int]) -> int:
         """Returns where the closing run of special and blank tokens begins."""
         start = len(tokens)
-        while start and not self.tokenizer.decode([tokens[start - 1]], skip_special_tokens=True).strip():
+        while start and (self.is_special(tokens[start - 1]) or self._is_blank(tokens[start - 1])):
             start -= 1
         return start
+
+    def _is_blank(self, token: int) -> bool:
+        return not self.tokenizer.decode([token]).strip()
 
     def encode(self, text: str) -> Tokens:
         """Tokenises a text that may hold special tokens; BOS comes first once, if it comes at all.
@@ -217,9 +229,9 @@ class ChatFormat:
         ends = [index for index in special if turn[index] == self.end_of_turn]
         return ends[0] + 1 if ends else special[-1] + 1 if special else tail
 
-    def ends_turn(self, token: int) -> bool:
-        """Returns whether the token can close an answer."""
-        return token in (self.end_of_turn, self.tokenizer.eos_token_id) or self.is_special(token)
+    def ends_turn(self, token: int, *, chat: bool) -> bool:
+        """Returns whether the token closes an answer; behind a chat template any special token may (a tool call's)."""
+        return token in (self.end_of_turn, self.tokenizer.eos_token_id) or (chat and self.is_special(token))
 
 
 def render_chat(

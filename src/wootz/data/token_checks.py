@@ -39,7 +39,7 @@ def check_tokens(outcomes: Sequence[Outcome], chat: ChatFormat, *, kind: str, ma
         found.append(stop_token(chat))
     elif kind not in ("text",) and chat.tokenizer.chat_template:
         found.append(finding("plain_strings", "warning"))
-    found += [unknown_tokens(outcomes, chat.tokenizer), special_in_text(rows, chat), lengths(outcomes, max_length)]
+    found += [unknown_tokens(outcomes, chat.unknown), special_in_text(rows, chat), lengths(outcomes, max_length)]
     return [one for one in found if one is not None]
 
 
@@ -91,10 +91,9 @@ def stop_token(chat: ChatFormat) -> Finding | None:
     return None
 
 
-def unknown_tokens(outcomes: Sequence[Outcome], tokenizer: Tokenizer) -> Finding | None:
+def unknown_tokens(outcomes: Sequence[Outcome], unknown: int | None) -> Finding | None:
     """Rows with unknown tokens; an error when they are so many that the tokenizer cannot be the data's."""
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    if unknown is None or unknown in (tokenizer.eos_token_id, tokenizer.bos_token_id):
+    if unknown is None:
         return None
     flagged, count, total = [], 0, 0
     for outcome in outcomes:

@@ -46,8 +46,8 @@ class _Answer:
     tokens: Tokens
     mask: np.ndarray
     boundary: int  # characters of the text that are prompt
-    closed: bool  # ends with a learned end-of-turn token
     columns: Mapping[str, Any]
+    closed: bool = False  # ends with a learned end-of-turn token
     step_ends: tuple[int, ...] = ()  # characters
 
 
@@ -133,20 +133,22 @@ class Tokeniser:
 
     def _plain(self, prompt: str, answer: str, columns: Mapping[str, Any]) -> _Answer:
         tokens = self.chat.encode(prompt + answer)
-        return self._close(tokens, tokens.overlapping(len(prompt), len(prompt + answer)), len(prompt), columns)
+        mask = tokens.overlapping(len(prompt), len(prompt + answer))
+        return self._close(_Answer(tokens, mask, len(prompt), columns), chat=False)
 
-    def _close(self, tokens: Tokens, mask: np.ndarray, boundary: int, columns: Mapping[str, Any]) -> _Answer:
-        """Ends an answer that no end-of-turn token closes yet with EOS, learned."""
+    def _close(self, answer: _Answer, *, chat: bool) -> _Answer:
+        """Ends an answer that no end-of-turn token closes yet with EOS, learned; what follows the learned part goes."""
+        tokens, mask = answer.tokens, answer.mask
         learned = np.flatnonzero(mask)
         last = int(learned[-1]) + 1 if len(learned) else len(tokens.ids)
         ids, starts, ends, mask = tokens.ids[:last], tokens.starts[:last], tokens.ends[:last], mask[:last]
-        closed = bool(len(learned)) and self.chat.ends_turn(ids[-1])
+        closed = bool(len(learned)) and self.chat.ends_turn(ids[-1], chat=chat)
         eos = self.chat.tokenizer.eos_token_id
         if len(learned) and not closed and eos is not None:
             end = ends[-1:]
             ids, closed = (*ids, eos), True
             starts, ends, mask = np.append(starts, end), np.append(ends, end), np.append(mask, True)
-        return _Answer(Tokens(ids, starts, ends), mask, boundary, closed, columns)
+        return replace(answer, tokens=Tokens(ids, starts, ends), mask=mask, closed=closed)
 
     def _conversation(
         self, messages: Messages, start: int, row: Row, flags: dict[str, str], columns: Mapping[str, Any]
@@ -167,7 +169,7 @@ class Tokeniser:
             if rendered.rewritten[-1] == len(messages) - 1:
                 flags["template_prefix"] = "the full render does not begin with the prompt given at generation"
         tokens = self.chat.encode(rendered.text)
-        return self._close(tokens, self.chat.trained(tokens, spans), boundary, columns)
+        return self._close(_Answer(tokens, self.chat.trained(tokens, spans), boundary, columns), chat=True)
 
     def _steps(self, row: Row, flags: dict[str, str], columns: Mapping[str, Any]) -> _Answer:
         """Steps are one answer, a line break between them; each ends where the next one's line break begins."""
