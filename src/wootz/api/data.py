@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import Field
 
-from wootz.api.recipe import load_recipe
 from wootz.core import yaml
 from wootz.core.config import Config, validate
 from wootz.core.protocols import Tokenizer
@@ -62,6 +61,8 @@ def look(source: str | Path, overrides: Iterable[str] = ()) -> DataView:
         DataError: A file that cannot be read, or that is no kind of data.
     """
     if Path(source).suffix in _RECIPE:
+        from wootz.api.recipe import load_recipe  # a recipe reaches further than data does
+
         recipe = load_recipe(source, overrides)
         data, model, length = recipe.data, recipe.model, recipe.train.max_length
         kinds = recipe.objective.build().needs.data  # pyright: ignore
@@ -71,6 +72,21 @@ def look(source: str | Path, overrides: Iterable[str] = ()) -> DataView:
         model, length, kinds = ModelConfig(base=data.model), data.max_length, ()
     tokenizer = load_tokenizer(model)
     return DataView(examine(data, tokenizer, max_length=length, kinds=kinds), tokenizer)
+
+
+class ShowRequest(Config):
+    """How much to show."""
+
+    rows: int = Field(2, gt=0)
+    """Rows, from the first."""
+
+
+def split_request(overrides: Iterable[str]) -> tuple[ShowRequest, list[str]]:
+    """Returns what concerns showing, and the settings left for :func:`look`."""
+    settings = list(overrides)
+    mine = [setting for setting in settings if setting.partition("=")[0] in ShowRequest.model_fields]
+    asked = validate(ShowRequest, yaml.from_mapping({}, source="command line").override(mine))
+    return asked, [setting for setting in settings if setting not in mine]
 
 
 class ConvertRequest(Config):

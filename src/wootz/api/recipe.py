@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import model_validator
 
+from wootz.api.shipped import find_recipe, shipped_recipes
 from wootz.core import yaml
 from wootz.core.config import Config, validate
-from wootz.core.errors import RecipeError, nearest
 from wootz.data import DataConfig
 from wootz.gates import GateConfig
 from wootz.guards import GUARDS
@@ -19,6 +18,8 @@ from wootz.models import ModelConfig
 from wootz.objectives import OBJECTIVES
 from wootz.training import EvalConfig, TrainConfig
 from wootz.training.trackers import TrackerName
+
+__all__ = ["Recipe", "find_recipe", "load_recipe", "shipped_recipes"]
 
 Guarded = GUARDS.field
 Trained = OBJECTIVES.field
@@ -109,25 +110,3 @@ def load_recipe(source: str | Path | Mapping[str, Any] | Recipe, overrides: Iter
         document = yaml.read(path)
         document.content.setdefault("name", path.stem)
     return validate(Recipe, document.override(overrides))
-
-
-def shipped_recipes() -> dict[str, Path]:
-    """Returns name to file of the recipes that come with wootz."""
-    folder = Path(str(resources.files("wootz"))) / "recipes"
-    if not folder.is_dir():
-        folder = Path(__file__).parents[3] / "recipes"  # a source checkout
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-
-
-def find_recipe(source: str | Path) -> Path:
-    """Returns the file of a recipe given by path or by the name it ships under. Raises RecipeError for neither."""
-    path = Path(source)
-    if path.is_file():
-        return path
-    shipped = shipped_recipes()
-    if str(source) in shipped:
-        return shipped[str(source)]
-    beside = {file.stem: str(file) for file in path.parent.glob("*.y*ml")} if path.parent.is_dir() else {}
-    close = nearest(path.stem, [*beside, *shipped])
-    expected = f"a YAML file, or one of {', '.join(shipped)}"
-    raise RecipeError("no such recipe", where=str(source), expected=expected, fix=close and beside.get(close, close))

@@ -39,22 +39,20 @@ def show(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> None:
 
     rows=N says how many (2); other settings are those of a recipe's data section, and model and max_length.
     """
-    from wootz.api.data import look
-    from wootz.core.yaml import from_mapping
+    from wootz.api.data import look, split_request
     from wootz.data import examples
     from wootz.data import show as show_groups
     from wootz.data.prepare import raise_errors
 
-    mine = [setting for setting in overrides or () if setting.startswith("rows=")]
-    rows = from_mapping({"rows": 2}).override(mine).content["rows"]
-    view = look(source, [setting for setting in overrides or () if setting not in mine])
+    asked, settings = split_request(overrides or ())
+    view = look(source, settings)
     if not view.prepared.train:
         raise_errors(view.prepared.findings)
     if flags.json:
-        shown = examples(view.prepared.train, view.tokenizer, limit=rows)
+        shown = examples(view.prepared.train, view.tokenizer, limit=asked.rows)
         flags.result({"kind": view.prepared.kind, "examples": shown}, "")
     else:
-        show_groups(view.prepared.train, view.tokenizer, limit=rows)
+        show_groups(view.prepared.train, view.tokenizer, limit=asked.rows)
 
 
 @app.command("convert", epilog="Example:  wootz data convert chats.json train.jsonl kind=prompt_completion")

@@ -68,7 +68,7 @@ def schema(flags: Flags) -> None:
 @verb()
 def list_recipes(flags: Flags) -> None:
     """List the recipes that come with wootz."""
-    from wootz.api.recipe import shipped_recipes
+    from wootz.api.shipped import shipped_recipes
 
     found = {name: _first_comment(path.read_text(encoding="utf-8")) for name, path in shipped_recipes().items()}
     flags.result({"recipes": found}, table(found.items(), indent=""))
@@ -83,7 +83,7 @@ def _first_comment(text: str) -> str:
 @verb()
 def show(flags: Flags, recipe: RECIPE) -> None:
     """Print a recipe as it was written, to start from."""
-    from wootz.api.recipe import find_recipe
+    from wootz.api.shipped import find_recipe
 
     text = find_recipe(recipe).read_text(encoding="utf-8")
     flags.result({"name": recipe, "text": text}, text)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from wootz.core.config import Config, fields_of, names_of, registry_of, sections_of
 from wootz.core.errors import UsageError, nearest
@@ -128,7 +127,7 @@ def _default(info: FieldInfo) -> str:
     value = info.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, Config):
         return "its own defaults"
-    if value is None or value is PydanticUndefined:
+    if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()

@@ -14,7 +14,6 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler, SerializeAsAny
-from pydantic_core import CoreSchema
 
 from wootz.core.config import Config
 from wootz.core.errors import RecipeError, nearest
@@ -104,7 +103,7 @@ class _Component:
 
     registry: Registry
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:  # noqa: ARG002
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:  # noqa: ARG002
         choices = []
         for name in self.registry:
             reference = handler(self.registry.get(name).__pydantic_core_schema__)
