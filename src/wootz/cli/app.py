@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from wootz.cli import data, doctor, evaluate, gate, generate, quickstart, recipe, report, train
+from wootz.cli.flags import speaks
 from wootz.core.errors import UsageError, WootzError
 
 INTERNAL, INTERRUPTED = 70, 130
@@ -117,6 +118,8 @@ def expand_dry_run(arguments: list[str]) -> list[str]:
 
 def _tell(error: Exception, arguments: Sequence[str]) -> None:
     """Says on stderr what went wrong, in one screen; with ``--json`` also as the JSON document on stdout."""
+    if not speaks():
+        return
     verbose = "-v" in arguments or "--verbose" in arguments
     if verbose:
         sys.stderr.write("".join(traceback.format_exception(error)))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from wootz.cli.flags import Flags
+from wootz.cli.flags import Flags, speaks
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SHOWN = {
@@ -26,7 +26,7 @@ _SHOWN = {
 @contextmanager
 def display(flags: Flags) -> Iterator[Lines | Bar | None]:
     """Gives the display to hand to what reports progress; None when quiet."""
-    if flags.quiet:
+    if flags.quiet or not speaks():
         yield None
         return
     console = Console(stderr=True, highlight=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,16 +76,23 @@ class Flags:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def result(self, document: Mapping[str, Any], text: str) -> None:
-        """Prints the result on stdout: the JSON document with ``--json``, else the text."""
+        """Prints the result on stdout, once for all processes: the JSON document with ``--json``, else the text."""
+        if not speaks():
+            return
         out = json.dumps(document, indent=1, ensure_ascii=False, default=str) if self.json else text
         sys.stdout.write(out.rstrip("\n") + "\n")
         sys.stdout.flush()
 
     def note(self, message: str) -> None:
         """Says something on stderr that is not a result."""
-        if not self.quiet:
+        if not self.quiet and speaks():
             sys.stderr.write(message.rstrip("\n") + "\n")
             sys.stderr.flush()
+
+
+def speaks() -> bool:
+    """Returns whether this process talks to the user: of several under torchrun the first one does."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def verb(*flags: str) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
