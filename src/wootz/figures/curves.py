@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wootz.figures.scale import Axis, finite, number, span
+from wootz.figures.scale import HUGE, Axis, finite, number, span
 from wootz.figures.svg import (
     DASHES,
     LIGHT,
@@ -137,7 +137,7 @@ def _clean(series: Series, log: bool) -> list[list[Point]]:
         x, y = finite(given_x), finite(given_y)
         if x is None:
             continue
-        if y is None or (log and y <= 0):
+        if y is None or (log and y < 1 / HUGE):
             segments.append([])
         else:
             segments[-1].append((x, y))
@@ -146,11 +146,11 @@ def _clean(series: Series, log: bool) -> list[list[Point]]:
 
 def _y_span(values: list[float], limits: Iterable[Limit], *, log: bool) -> tuple[float, float]:
     low, high = span(values, log=log)
-    for limit in limits:
-        # A limit far outside would flatten the curve: its absence from the plot then says that all is well.
-        if (not log or limit.y > 0) and low - 2 * (high - low) < limit.y < high + 2 * (high - low):
-            low, high = span([*values, limit.y], log=log)
-            values = [*values, limit.y]
+    axis = Axis(low, high, 0.0, 1.0, log=log)
+    # A limit far outside would flatten the curve: its absence from the plot then says that all is well.
+    near = [limit.y for limit in limits if (not log or limit.y >= 1 / HUGE) and -2 < axis.at(limit.y) < 3]
+    if near:
+        low, high = span([*values, *near], log=log)
     if not log and min(values) >= 0 and low < 0.35 * high:
         low = 0.0
     return low, high
@@ -265,7 +265,7 @@ def _notes(series: Sequence[Series], frame: Frame) -> str:
     """How many values a logarithmic axis cannot show."""
     if not frame.log_y:
         return ""
-    left_out = sum(1 for one in series for y in one.y if (value := finite(y)) is not None and value <= 0)
+    left_out = sum(1 for one in series for y in one.y if (value := finite(y)) is not None and value < 1 / HUGE)
     text = f"{left_out} values of 0 or less are not shown"
     return label(text, frame.width - 14, frame.height - 4, text_anchor="end", font_size=9) if left_out else ""
 

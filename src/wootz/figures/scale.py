@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_HUGE = 1e300
-"""Larger magnitudes are treated as not finite: their differences overflow."""
+HUGE = 1e150
+"""Larger magnitudes are treated as not finite: ranges and paddings of them would overflow."""
 _SUFFIXES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 MINUS = "\u2212"
 
@@ -23,7 +23,7 @@ def finite(value: object) -> float | None:
         value = getattr(value, "item", lambda: None)()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if -_HUGE < value < _HUGE else None
+    return float(value) if -HUGE < value < HUGE else None
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:

@@ -12,8 +12,8 @@ from wootz.report.files import RunFiles, mapping, sequence
 from wootz.report.judgement import Measure
 from wootz.report.samples import plain, prompt_text
 
-MOST_FLIPPED = 100
-"""Items shown for each measure and direction."""
+MOST_FLIPPED, MOST_FLIPPED_LIMIT = 100, 25
+"""Items shown for each direction of a target, and of a limit."""
 MOST_CHANGED = 8
 _SMALLEST_SLICE = 8
 _MOST_SLICES = 8
@@ -92,7 +92,8 @@ def _changes(name: str, kind: str, pairs: Sequence[tuple[dict[str, Any], float, 
         lost = [_item(item, down) for item, p, c in pairs if c < p]
         both = sum(p == c == 1.0 for _, p, c in pairs)
         counts = (both, len(gained), len(lost), len(pairs) - both - len(gained) - len(lost))
-        shown = (*lost[:MOST_FLIPPED], *gained[:MOST_FLIPPED])
+        most = MOST_FLIPPED if kind == "target" else MOST_FLIPPED_LIMIT
+        shown = (*lost[:most], *gained[:most])
         return Changes(name, kind, shown, len(gained) + len(lost), len(pairs), counts)
     order = sorted(range(len(pairs)), key=lambda i: child[i] - parent[i])
     falls = [_item(pairs[i][0], "down") for i in order[:MOST_CHANGED] if child[i] < parent[i]]

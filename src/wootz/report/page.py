@@ -21,8 +21,8 @@ from wootz.report.judgement import judge
 from wootz.report.samples import samples
 from wootz.report.training import plots
 
-SHOWN, KEPT = 420, 20_000
-"""Characters of a long text shown at once, and kept in the page at all."""
+SHOWN, KEPT, KEPT_SMALL = 420, 20_000, 2_000
+"""Characters of a long text shown at once, kept in the page at all, and kept where there are many texts."""
 _HERE = Path(__file__).parent
 
 
@@ -106,8 +106,9 @@ def _environment() -> Environment:
     return environment
 
 
-def _parts(text: str) -> tuple[str, str, int]:
+def _parts(text: str, *, many: bool = False) -> tuple[str, str, int]:
     """A long text as what is shown, what is folded away, and how many characters are left out altogether."""
     if len(text) <= SHOWN * 1.25:
         return text, "", 0
-    return text[:SHOWN], text[SHOWN:KEPT], max(0, len(text) - KEPT)
+    kept = KEPT_SMALL if many else KEPT
+    return text[:SHOWN], text[SHOWN:kept], max(0, len(text) - kept)

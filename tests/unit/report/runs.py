@@ -282,3 +282,62 @@ def make_run(path: Path, *, steps: int = 120, passed: bool = True, stages: bool 
     write_json(path / "evals" / "city.json", evaluation("city", "target", target_items()))
     write_json(path / "evals" / "length.json", evaluation("length", "limit", continuous_items()))
     return path
+
+
+HOSTILE = (
+    "<script>document.title = 'broken in'</script>",
+    "</style><script>document.title = 'broken in'</script>",
+    '"><img src=x onerror="document.title = \'broken in\'">',
+    "' onmouseover='alert(1)",
+    "</details></div></main><h1>Passed</h1>",
+    "<!-- ]]> <![CDATA[",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "null \x00 bell \x07 escape \x1b[31m",
+    "right to left \u202egnp.exe\u202c isolate \u2067 tag \U000e0041",
+    "half a pair \ud83d",
+    "&lt;b&gt; &amp;",
+    "| cell | `code` ``` fence\n---\n# heading [link](http://x)",
+    "e\u0301\u0302\u0303\u0304" * 40,
+    "x" * 300,
+    "\n" * 30,
+)
+
+
+def make_hostile_run(path: Path) -> Path:
+    """A run in which every text is an attack, a nuisance, or very long."""
+    make_run(path, steps=12)
+    texts = [*HOSTILE, "long " * 20_000, "w" * 100_000]
+    records = []
+    for index, text in enumerate(texts):
+        pieces = [text[k : k + 7] for k in range(0, min(len(text), 7000), 7)]
+        for step, model in ((0, "parent"), (12, "policy")):
+            one = {"step": step, "id": f"{index} {text[:40]}", "prompt": text, "completion": text, "model": model}
+            records.append(
+                one | {"pieces": pieces if index % 2 else [], "logp": [-1.0] * len(pieces), "scores": {text[:99]: 1}}
+            )
+    write_lines(path / "samples.jsonl", records)
+    items = [
+        {"id": text[:50], "prompt": text, "gold": text, "columns": {text[:50]: text},
+         "parent": {"output": text, "value": index % 2}, "child": {"output": text, "value": 1 - index % 2}}
+        for index, text in enumerate(texts * 2)
+    ]  # fmt: skip
+    write_json(path / "evals" / "city.json", evaluation("city", "target", items))
+    write_lines(
+        path / "events.jsonl", [{"kind": t[:30], "source": t, "message": t, "data": {t[:30]: t}} for t in texts]
+    )
+    findings = [{"check": t, "severity": "warning", "rows": [1], "message": t, "fix": t} for t in texts]
+    examples = [{"id": t, "name": t, "pieces": [t] * 3, "trained": [True, False, True]} for t in texts]
+    write_json(
+        path / "data.json",
+        {"kind": texts[0], "counts": {t: t for t in texts}, "findings": findings, "examples": examples},
+    )
+    measures = {text[:80]: {**MEASURES["kl"], "verdict": text[:20], "about": text} for text in texts}
+    write_json(path / "verdict.json", {"passed": False, "policy": {t: t for t in texts}, "measures": measures})
+    content = resolved("<script>name</script>", "dpo")
+    content["recipe"]["model"]["base"] = "</script>" * 20
+    write_json(path / "resolved.json", content)
+    (path / "recipe.yaml").write_text("\n".join(HOSTILE).encode("utf-8", "replace").decode(), encoding="utf-8")
+    write_json(path / "env.json", {text: text for text in texts})
+    write_lines(path / "metrics.jsonl", [{"step": k, **{text[:60]: float(k) for text in texts}} for k in range(5)])
+    return path
