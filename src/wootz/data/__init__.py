@@ -3,10 +3,10 @@
 :func:`prepare` is what training calls; :func:`examine` is the same without raising, for ``wootz data check``.
 """
 
-from wootz.data.checks import CHECKS, Check, Finding
 from wootz.data.config import DataConfig
 from wootz.data.convert import convert
 from wootz.data.detect import Detected, detect
+from wootz.data.findings import CHECKS, Check, Finding
 from wootz.data.kinds import KINDS, Kind, Row
 from wootz.data.prepare import Prepared, audit, examine, prepare
 from wootz.data.read import Table, read, write

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from wootz.core.config import Config
 from wootz.core.errors import nearest
-from wootz.data.checks import CHECKS
+from wootz.data.findings import CHECKS
 from wootz.data.kinds import KINDS
 
 COLUMN_NAMES = (*dict.fromkeys(name for kind in KINDS.values() for name in kind.columns), "margin", "weight", "tools")

@@ -16,10 +16,11 @@ from typing import Any
 from wootz.core.errors import DataError
 from wootz.core.protocols import Tokenizer
 from wootz.core.records import Group
-from wootz.data.checks import Finding, allowed, check_rows, finding, normalised, overlap, prompt_of
+from wootz.data.checks import check_rows, normalised, overlap, prompt_of
 from wootz.data.config import DataConfig
 from wootz.data.convert import canonical, rename
 from wootz.data.detect import Detected, detect
+from wootz.data.findings import Finding, allowed, finding
 from wootz.data.kinds import Row, digest, is_messages
 from wootz.data.messages import RowProblem
 from wootz.data.read import read

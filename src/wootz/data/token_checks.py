@@ -8,7 +8,7 @@ import numpy as np
 
 from wootz.core.protocols import Tokenizer
 from wootz.core.records import Group
-from wootz.data.checks import Finding, Severity, finding
+from wootz.data.findings import Finding, Severity, finding
 from wootz.data.kinds import Row
 from wootz.data.template import ChatFormat
 from wootz.data.tokenise import Outcome

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.data.chats import CHATML, make_tokenizer
 from wootz.core.records import Completion, Group, Sequence
 from wootz.data import CHECKS
-from wootz.data.checks import Finding, allowed, check_rows, contradictions, overlap
+from wootz.data.checks import check_rows, contradictions, overlap
+from wootz.data.findings import Finding, allowed
 from wootz.data.kinds import Row
 from wootz.data.template import ChatFormat
 from wootz.data.token_checks import (
@@ -41,10 +42,10 @@ def test_clean_rows_have_no_findings():
     assert found("messages", {"messages": [USER, ANSWER]}) == {}
 
 
-def test_identical_pairs_are_an_error_only_when_most_are():
+def test_identical_pairs_few_and_all():
     same, other = pair("s", "b", "b"), [pair(str(n)) for n in range(3)]
     few = found("preference", *other, same)["identical_pairs"]
-    assert (few.severity, few.rows) == ("warning", (3,))
+    assert (few.severity, few.rows) == ("error", (3,))
     assert few.message == "1 of 4 pairs have chosen equal to rejected (line 4). They teach nothing"
     every = found("preference", *(pair(str(n), "b", "b") for n in range(5)))["identical_pairs"]
     assert (every.severity, every.rows) == ("error", (0, 1, 2, 3, 4))
@@ -69,7 +70,8 @@ def test_identical_pairs_are_an_error_only_when_most_are():
         ("preference", pair([USER | {"content": ""}], [ANSWER], [ANSWER | {"content": "x"}]), "empty_turn"),
         ("messages", {"messages": [ANSWER, USER, ANSWER]}, "role_order"),
         ("messages", {"messages": [USER, {"role": "system", "content": "s"}, ANSWER]}, "role_order"),
-        ("messages", {"messages": [USER, USER, ANSWER]}, "role_order"),
+        ("messages", {"messages": [USER, USER, ANSWER]}, "repeated_role"),
+        ("preference", pair([USER], [ANSWER, ANSWER], [ANSWER]), "repeated_role"),
         ("prompt", {"prompt": [USER, ANSWER]}, "role_order"),
         ("preference", pair([USER], [USER], [ANSWER]), "role_order"),
         ("ranked", {"prompt": "a", "completions": ["b", "c"], "scores": [1.0, 1.0]}, "equal_scores"),
@@ -86,12 +88,10 @@ def test_tool_calls_are_not_empty_and_tool_turns_may_repeat():
 
 
 def test_repeated_turns_are_a_warning_and_misplaced_ones_an_error():
-    twice = {"messages": [USER, USER, ANSWER]}
-    assert found("messages", twice)["role_order"].severity == "warning"
-    both = found("messages", twice, {"messages": [ANSWER, USER, ANSWER]})["role_order"]
-    assert both.severity == "error"
-    assert sorted(both.rows) == [0, 1]
-    assert "begins with an assistant turn" in both.message
+    named = found("messages", {"messages": [USER, USER, ANSWER]}, {"messages": [ANSWER, USER, ANSWER]})
+    assert (named["repeated_role"].severity, named["repeated_role"].rows) == ("warning", (0,))
+    assert (named["role_order"].severity, named["role_order"].rows) == ("error", (1,))
+    assert "begins with an assistant turn" in named["role_order"].message
 
 
 def test_duplicates_and_contradictions():
