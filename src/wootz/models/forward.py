@@ -8,6 +8,7 @@ fails its trial on a model is not used on it, and the model's ``events`` say so.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from wootz.models.fast import DecoderLayout, causal_lm_of, describe, run_layers
 from wootz.models.head import Head, reduce_tokens
 from wootz.models.hidden import layers_checkpointed, padded_hidden
 from wootz.models.plans import Plan, PlanName, cheapest, make_plan
-from wootz.models.trial import Trial, make_trial
+from wootz.models.trial import HiddenStates, Trial, make_trial
 
 if TYPE_CHECKING:
     from wootz.models.model import LanguageModel
@@ -46,7 +47,10 @@ def forward_groups(
         UsageError: An unknown output.
     """
     engine = engine_of(model)
-    hidden, head = engine.hidden(engine.plan(batch, plan), checkpointing=model.checkpointing)
+    layout = engine.plan(batch, plan)
+    if layout.num_slots == 0:
+        return {name: torch.zeros(0, device=model.device) for name in outputs}
+    hidden, head = engine.hidden(layout, checkpointing=model.checkpointing)
     return reduce_tokens(hidden, batch.targets, head, outputs)
 
 
@@ -81,16 +85,13 @@ class Engine:
 
     def hidden(self, plan: Plan, *, checkpointing: bool = False) -> tuple[Float[Tensor, "N D"], Head]:
         """Returns the states that the head reads at each predictor, and the head."""
-        layout = self._fast_layout()
-        if plan.num_slots == 0:
-            weight = self.causal_lm.get_output_embeddings().weight
-            return weight.new_zeros(0, weight.shape[1]), Head(self.causal_lm.get_output_embeddings())
+        layout, decoder = self._fast_layout(), self.causal_lm.get_decoder()
         if self.head is None:
-            with layers_checkpointed(self.causal_lm, checkpointing):
+            with layers_checkpointed(decoder, checkpointing):
                 return padded_hidden(self.causal_lm, plan, output="logits"), Head(nn.Identity())
         if layout is None:
-            with layers_checkpointed(self.causal_lm, checkpointing):
-                return padded_hidden(self.causal_lm.get_decoder(), plan), self.head
+            with layers_checkpointed(decoder, checkpointing):
+                return padded_hidden(decoder, plan), self.head
         device = next(self.module.parameters()).device
         embedded = layout.embedding(torch.from_numpy(plan.tokens).to(device))
         return fast_hidden(layout, plan, embedded, checkpointing=checkpointing), self.head
@@ -136,16 +137,16 @@ def _make_engine(module: nn.Module, events: list[dict[str, Any]]) -> Engine:
     except _REFUSALS as error:
         engine._note(f"{type(causal_lm).__name__}: one row a completion; no trial could be made ({error})")
         return engine
-    engine.shares = _passes(engine, trial, "shared prompts", lambda plan, x: padded_hidden(trial.decoder, plan, embedded=x))
+    engine.shares = _passes(engine, trial, "shared prompts", functools.partial(padded_hidden, trial.decoder))
     small = describe(trial.causal_lm)
     if small is None:
         engine._note(f"{type(causal_lm).__name__}: the model's own layers run; the fast ones do not know its parts")
-    elif _passes(engine, trial, "fast layers", lambda plan, x: fast_hidden(small, plan, x)):
+    elif _passes(engine, trial, "fast layers", functools.partial(fast_hidden, small)):
         engine.layout = describe(module)
     return engine
 
 
-def _passes(engine: Engine, trial: Trial, what: str, hidden: Any) -> bool:
+def _passes(engine: Engine, trial: Trial, what: str, hidden: HiddenStates) -> bool:
     try:
         difference = trial.difference("shared", hidden)
     except _REFUSALS as error:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from wootz.core.errors import UsageError, nearest
@@ -63,7 +64,6 @@ def reduce_tokens(
         return tuple(reducer(logits, ids) for reducer in reducers)
 
     rows = _rows_per_chunk(getattr(head.module, "out_features", 49152))
-    # A chunk without tokens keeps the result on the graph when nothing is trained.
     chunks = list(zip(hidden.split(rows), targets.split(rows), strict=True))
     values = [checkpoint(reduce, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
     return {name: torch.cat([value[i] for value in values]) for i, name in enumerate(outputs)}  # pyright: ignore
@@ -96,6 +96,7 @@ class _LogProb(torch.autograd.Function):
         return values
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, targets = ctx.saved_tensors
         (grad,) = grads

@@ -6,6 +6,7 @@ The reference for the fast layers, and the way for every model they do not know.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from wootz.models.plans import PaddedRows, Plan, padded_batches
 
@@ -35,8 +37,8 @@ def mask_windows(config: Any) -> dict[str, int | None] | int | None:
 def padded_hidden(
     model: nn.Module,
     plan: Plan,
-    *,
     embedded: Float[Tensor, "T D"] | None = None,
+    *,
     output: str = "last_hidden_state",
 ) -> Float[Tensor, "N D"]:
     """Returns the model's output at each predictor, in the batch's order.
@@ -78,26 +80,25 @@ def _inputs(model: nn.Module, rows: PaddedRows, embedded: Tensor | None) -> dict
     return inputs
 
 
+def layer_list(decoder: nn.Module) -> tuple[str, nn.ModuleList]:
+    """Returns the decoder's list of layers and the name it goes by. Raises LookupError when there is none."""
+    for name, child in decoder.named_children():
+        if isinstance(child, nn.ModuleList) and len(child) == decoder.config.num_hidden_layers:  # pyright: ignore
+            return name, child
+    raise LookupError(f"{type(decoder).__name__} has no list of its layers")
+
+
 @contextlib.contextmanager
-def layers_checkpointed(causal_lm: Any, on: bool) -> Iterator[None]:
+def layers_checkpointed(decoder: nn.Module, on: bool) -> Iterator[None]:
     """Inside, the model's own layers keep their inputs alone and run again in the backward pass.
 
-    Hugging Face recomputes only layers in training mode, so that flag is lent to the layers themselves, not to what
-    they hold: dropout stays as it was.
+    Not Hugging Face's switch: that acts only in training mode and leaves hooks on the embedding.
     """
-    if not on:
-        yield
-        return
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    layers = [layer for layer in causal_lm.modules() if isinstance(layer, GradientCheckpointingLayer)]
-    modes = [layer.training for layer in layers]
-    causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
+    layers = list(layer_list(decoder)[1]) if on else []
     try:
         for layer in layers:
-            layer.training = True
+            layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
         yield
     finally:
-        causal_lm.gradient_checkpointing_disable()
-        for layer, mode in zip(layers, modes, strict=True):
-            layer.training = mode
+        for layer in layers:
+            del layer.forward

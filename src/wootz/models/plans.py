@@ -167,7 +167,8 @@ class _Builder:
     """Appends rows; a completion's last token is read by nothing and gets no slot."""
 
     def __init__(self) -> None:
-        self._pieces: list[tuple[tuple[int, ...], int, int]] = []  # tokens, first position, offset to the prompt segment
+        # Tokens, position of the first, and by how many pieces they follow their prompt.
+        self._pieces: list[tuple[tuple[int, ...], int, int]] = []
         self._row_lengths: list[int] = []
         self._predictors: list[np.ndarray] = []
         self._end = 0
@@ -179,7 +180,7 @@ class _Builder:
         for place, (tokens, mask) in enumerate(answers):
             before = np.concatenate([[last_of_prompt], self._end + np.arange(max(len(tokens) - 1, 0))])
             self._predictors.append(before[: len(tokens)][mask])
-            # Empty pieces keep the segment count simple: piece `place + 1` of the row follows its prompt by as much.
+            # Also when empty, so that the answer at `place` is always the piece `place + 1` after its prompt.
             self._append(tokens[:-1], len(prompt), place + 1)
         self._row_lengths.append(self._end - start)
 

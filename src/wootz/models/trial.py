@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from wootz.core.batch import GroupBatch
 from wootz.core.records import Completion, Group, Sequence
+from wootz.models.hidden import layer_list
 from wootz.models.plans import Plan, make_plan
 
 TOLERANCE = 1e-5
@@ -41,8 +42,12 @@ class Trial:
     def decoder(self) -> Any:
         return self.causal_lm.get_decoder()
 
-    def difference(self, name: Any, hidden: HiddenStates) -> str | None:
-        """Returns how ``hidden`` (plan, embedded tokens -> states at the predictors) differs, or None if it does not."""
+    def difference(self, name: Literal["shared", "flat"], hidden: HiddenStates) -> str | None:
+        """Returns how ``hidden`` differs on the plan of that name, or None if it does not.
+
+        Args:
+            hidden: (plan, embedded tokens) to the states at the plan's predictors.
+        """
         with torch.inference_mode(False), torch.enable_grad():
             reference, reference_gradients = self._measure(make_plan(self.batch, "flat"), self._one_by_one)
             states, gradients = self._measure(make_plan(self.batch, name), hidden)
@@ -85,11 +90,7 @@ def make_trial(causal_lm: Any) -> Trial:
 
 def _small_copy(causal_lm: Any) -> Any:
     decoder = causal_lm.get_decoder()
-    name, layers = next(
-        (name, child)
-        for name, child in decoder.named_children()
-        if isinstance(child, nn.ModuleList) and len(child) == decoder.config.num_hidden_layers
-    )
+    name, layers = layer_list(decoder)
     kinds = list(getattr(decoder.config, "layer_types", None) or ["layer"] * len(layers))
     kept = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
     left_out = [layer for index, layer in enumerate(layers) if index not in kept]
@@ -112,6 +113,7 @@ def _small_copy(causal_lm: Any) -> Any:
 def _wake_adapters(module: nn.Module) -> None:
     """Adapters start at zero, and may be switched off at the moment; a trial must see them act."""
     generator = torch.Generator().manual_seed(2)
+    layer: Any
     for layer in module.modules():
         if hasattr(layer, "lora_B") and hasattr(layer, "enable_adapters"):
             layer.enable_adapters(True)

@@ -4,8 +4,8 @@ A block holds consecutive queries and exactly the keys that some of them see, so
 save work and no row is padded. Scores live for one block at a time and are computed again in the backward pass:
 memory grows with tokens, never with their square.
 
-T slots, K key-value heads of G query heads each, E head width. Queries are laid out [K, T * G, E], slot by slot and head
-by head in each, so a block of queries is one strided matrix for each key-value head.
+T slots, K key-value heads of G query heads each, E head width. Queries are laid out [K, T * G, E], slot by slot and
+head by head in each, so a block of queries is one strided matrix for each key-value head.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from wootz.models.plans import Plan
 
 BLOCK = 128
-"""Queries of a block. Fewer save more of the causal half, more make larger matrix products; 128 to 256 measured best."""
+"""Queries of a block: fewer save more of the causal half, more make larger products. 128 to 256 measured best."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,7 @@ class Block:
     bias: Float[Tensor, "qG k"]
 
 
-def make_blocks(
-    plan: Plan, window: int | None, *, group: int, dtype: torch.dtype, device: torch.device
-) -> list[Block]:
+def make_blocks(plan: Plan, window: int | None, *, group: int, dtype: torch.dtype, device: torch.device) -> list[Block]:
     """Returns the blocks that cover every slot of the plan."""
     blocks = []
     for start, stop in _query_runs(plan):
@@ -92,8 +90,12 @@ def _take(tensor: Tensor, keys: slice | Tensor) -> Tensor:
 
 
 def attention(
-    queries: Float[Tensor, "K TG E"], keys: Float[Tensor, "K T E"], values: Float[Tensor, "K T E"], *,
-    blocks: list[Block], scale: float,
+    queries: Float[Tensor, "K TG E"],
+    keys: Float[Tensor, "K T E"],
+    values: Float[Tensor, "K T E"],
+    *,
+    blocks: list[Block],
+    scale: float,
 ) -> Float[Tensor, "K TG E"]:
     """Returns softmax(scale * q k' + bias) v for every query."""
     group = queries.shape[1] // keys.shape[1]
@@ -106,8 +108,13 @@ def attention(
 
 
 def attention_backward(
-    grad: Float[Tensor, "K TG E"], queries: Float[Tensor, "K TG E"], keys: Float[Tensor, "K T E"],
-    values: Float[Tensor, "K T E"], *, blocks: list[Block], scale: float,
+    grad: Float[Tensor, "K TG E"],
+    queries: Float[Tensor, "K TG E"],
+    keys: Float[Tensor, "K T E"],
+    values: Float[Tensor, "K T E"],
+    *,
+    blocks: list[Block],
+    scale: float,
 ) -> tuple[Float[Tensor, "K TG E"], Float[Tensor, "K T E"], Float[Tensor, "K T E"]]:
     """Returns the gradients of queries, keys and values."""
     group = queries.shape[1] // keys.shape[1]

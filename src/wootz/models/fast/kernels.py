@@ -1,8 +1,8 @@
 """The elementwise parts of a decoder layer and their derivatives.
 
-T tokens, D width, F width of the MLP, K key-value heads of G query heads of width E. Plain PyTorch operations that stay in the weights' type where the fused operation
-computes in fp32 inside, and go through fp32 where it does not. Compiling them was measured and left out: matrix products
-are most of a step, and compilation takes longer than a short run saves.
+T tokens, D width, F width of the MLP, K key-value heads of G query heads of width E. Plain PyTorch operations: in the
+weights' type where the operation computes in fp32 inside, through fp32 where it does not. They are not compiled: matrix
+products are two thirds of a step, and compilation takes longer than a short run could save.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from wootz.models.fast import kernels
 from wootz.models.fast.attention import Block, attention, attention_backward, make_blocks
@@ -60,7 +61,7 @@ class FastLayer:
         self.qkv, self.out = Linear(layout.qkv), Linear(layout.out)
         self.gate_up, self.down = Linear(layout.gate_up), Linear(layout.down)
         linears = (self.qkv, self.out, self.gate_up, self.down)
-        self.parameters: tuple[nn.Parameter, ...] = (
+        self.parameters: tuple[Tensor, ...] = (
             *(parameter for linear in linears for parameter in linear.parameters),
             *(norm.weight for norm in layout.norms),
         )
@@ -123,7 +124,9 @@ class FastLayer:
             kept.low_gate_up,
             gradients,
         )
-        return _norm_gradient(grad_normed, kept.middle, kept.scale_2, layout.mlp_norm, gradients).add_(grad).to(grad.dtype)
+        return (
+            _norm_gradient(grad_normed, kept.middle, kept.scale_2, layout.mlp_norm, gradients).add_(grad).to(grad.dtype)
+        )
 
     def _derive_attention(
         self, grad: Tensor, x: Tensor, kept: _Kept, gradients: Gradients, *, to_input: bool
@@ -214,16 +217,21 @@ class _Apply(torch.autograd.Function):
     """Ties :class:`FastLayer` to autograd; the parameters are inputs so that their gradients flow to them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: FastLayer, *parameters: nn.Parameter) -> Tensor:  # noqa: ARG004
+    def forward(ctx: Any, x: Tensor, layer: FastLayer, *parameters: Tensor) -> Tensor:  # noqa: ARG004
         output, kept = layer.run(x)
         if any(ctx.needs_input_grad):
             ctx.layer = layer
+            ctx.versions = [parameter._version for parameter in parameters]
             ctx.save_for_backward(x, *(() if layer.checkpointing else kept))
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         layer: FastLayer = ctx.layer
+        # Weights are read here through their packed tensors, where autograd's own check does not see a change.
+        if ctx.versions != [parameter._version for parameter in layer.parameters]:
+            raise RuntimeError("weights changed between the forward and the backward pass")
         x, *saved = ctx.saved_tensors
         kept = _Kept(*saved) if saved else layer.run(x)[1]
         to_input, _, *needed = ctx.needs_input_grad

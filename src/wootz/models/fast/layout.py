@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -48,8 +48,8 @@ class Norm:
 class Adapter:
     """A low-rank update of one projection: y += scaling * (x A') B'. Parameters as peft holds them (fp32 masters)."""
 
-    a: Float[nn.Parameter, "rank in"]
-    b: Float[nn.Parameter, "out rank"]
+    a: Float[Tensor, "rank in"]
+    b: Float[Tensor, "out rank"]
     scaling: float
 
 
@@ -83,20 +83,19 @@ class Projection:
     @property
     def layers(self) -> tuple[nn.Linear, ...]:
         """The plain linear layers, adapters taken off."""
-        plain = tuple(_base_linear(module) for module in self.modules)
-        return plain
+        return tuple(_base_linear(module) for module in self.modules)
 
     @property
-    def weights(self) -> tuple[nn.Parameter, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         return tuple(layer.weight for layer in self.layers)
 
     @property
-    def biases(self) -> tuple[nn.Parameter, ...]:
+    def biases(self) -> tuple[Tensor, ...]:
         return tuple(layer.bias for layer in self.layers if layer.bias is not None)
 
     @property
     def weight(self) -> Float[Tensor, "out in"]:
-        """The stacked rows, without gradient. Restored when something replaced a parameter's storage (``module.to``)."""
+        """The stacked rows, without gradient. Stacked anew when a parameter's storage was replaced (``module.to``)."""
         weights = self.weights
         if len(weights) == 1:
             return weights[0].detach()
@@ -174,8 +173,8 @@ class DecoderLayout:
         tied: The head's weight is the embedding's.
     """
 
-    causal_lm: nn.Module
-    decoder: nn.Module
+    causal_lm: Any
+    decoder: Any
     embedding: nn.Module
     layers: tuple[LayerLayout, ...]
     final_norm: nn.Module
@@ -218,12 +217,12 @@ class DecoderLayout:
         return None
 
 
-def causal_lm_of(module: nn.Module) -> nn.Module:
+def causal_lm_of(module: Any) -> Any:
     """Returns the Hugging Face causal model inside a peft wrapper, or the module itself."""
-    return module.get_base_model() if hasattr(module, "get_base_model") else module  # pyright: ignore[reportCallIssue]
+    return module.get_base_model() if hasattr(module, "get_base_model") else module
 
 
-def describe(module: nn.Module) -> DecoderLayout | None:
+def describe(module: Any) -> DecoderLayout | None:
     """Returns the layout of a Hugging Face decoder (peft-wrapped or not), or None when a part is not recognised.
 
     Recognised: pre-norm RMS layers (with or without norms after attention and MLP, and on queries and keys), rotary
@@ -236,7 +235,7 @@ def describe(module: nn.Module) -> DecoderLayout | None:
         return None
 
 
-def _describe(causal_lm: nn.Module) -> DecoderLayout:
+def _describe(causal_lm: Any) -> DecoderLayout:
     if not hasattr(causal_lm, "get_decoder") or not hasattr(causal_lm, "get_output_embeddings"):
         raise Unrecognised("not a Hugging Face causal language model")
     decoder, head = causal_lm.get_decoder(), causal_lm.get_output_embeddings()
@@ -262,7 +261,7 @@ def _describe(causal_lm: nn.Module) -> DecoderLayout:
     return layout
 
 
-def _describe_layer(layer: nn.Module, config: Any, index: int) -> LayerLayout:
+def _describe_layer(layer: Any, config: Any, index: int) -> LayerLayout:
     attention, mlp = layer.self_attn, layer.mlp
     norms = {name for name, _ in layer.named_children()} - {"self_attn", "mlp"}
     if norms not in (_PLAIN_NORMS, _SANDWICH_NORMS):
@@ -307,14 +306,14 @@ def _require_parts(module: nn.Module, parts: set[str], *, optional: set[str] = f
         raise Unrecognised(f"{type(module).__name__} with parts {sorted(found | set(module._parameters))}")
 
 
-def _base_linear(module: nn.Module) -> nn.Linear:
-    base = module.get_base_layer() if hasattr(module, "get_base_layer") else module  # pyright: ignore[reportCallIssue]
+def _base_linear(module: Any) -> nn.Linear:
+    base = module.get_base_layer() if hasattr(module, "get_base_layer") else module
     if type(base) is not nn.Linear:
         raise Unrecognised(f"{type(base).__name__} where a linear layer was looked for")
     return base
 
 
-def _are_views(parts: tuple[nn.Parameter, ...], whole: Tensor) -> bool:
+def _are_views(parts: tuple[Tensor, ...], whole: Tensor) -> bool:
     """Whether the parts lie one after another in ``whole``."""
     if parts[0].dtype != whole.dtype or parts[0].device != whole.device:
         return False
@@ -326,9 +325,10 @@ def _are_views(parts: tuple[nn.Parameter, ...], whole: Tensor) -> bool:
     return True
 
 
-def _adapter(module: nn.Module) -> Adapter | None:
+def _adapter(module: Any) -> Adapter | None:
     if type(module) is nn.Linear:
         return None
+    # Only a model that carries an adapter needs peft.
     from peft.tuners.lora.layer import Linear as LoraLinear
 
     if type(module) is not LoraLinear:
@@ -346,7 +346,8 @@ def _adapter(module: nn.Module) -> Adapter | None:
         raise Unrecognised("an adapter that is more than two factors")
     if module.training and getattr(dropout, "p", 0.0) > 0:
         raise Unrecognised("adapter dropout")
-    return Adapter(module.lora_A[name].weight, module.lora_B[name].weight, float(module.scaling[name]))  # pyright: ignore[reportArgumentType]
+    low, high = cast("Any", module.lora_A[name]), cast("Any", module.lora_B[name])
+    return Adapter(low.weight, high.weight, float(module.scaling[name]))
 
 
 def _norm(module: nn.Module) -> Norm:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from wootz.models.fast.layout import Adapter, Projection
 
@@ -17,15 +17,15 @@ from wootz.models.fast.layout import Adapter, Projection
 class Gradients:
     """Gradients of parameters, collected by identity; only what is asked for is computed."""
 
-    def __init__(self, parameters: tuple[nn.Parameter, ...], needed: tuple[bool, ...]) -> None:
+    def __init__(self, parameters: tuple[Tensor, ...], needed: tuple[bool, ...]) -> None:
         self._parameters = parameters
         self._needed = {id(parameter) for parameter, wanted in zip(parameters, needed, strict=True) if wanted}
         self._found: dict[int, Tensor] = {}
 
-    def wants(self, *parameters: nn.Parameter) -> bool:
+    def wants(self, *parameters: Tensor) -> bool:
         return any(id(parameter) in self._needed for parameter in parameters)
 
-    def add(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+    def add(self, parameter: Tensor, gradient: Tensor) -> None:
         if self.wants(parameter):
             self._found[id(parameter)] = gradient.to(parameter.dtype)
 
@@ -44,7 +44,8 @@ class Linear:
         self._projection = projection
         self.weight, self._bias = projection.weight, projection.bias
         self.parameters = (*projection.weights, *projection.biases)
-        self._parts: list[tuple[Adapter, Tensor, slice, slice]] = []  # adapter, scaled B, its rows of y, its columns of u
+        # Adapter, scaled B, its rows of y, its columns of x A'.
+        self._parts: list[tuple[Adapter, Tensor, slice, slice]] = []
         row = rank = 0
         for adapter, size in zip(projection.adapters(), projection.sizes, strict=True):
             if adapter is not None:
@@ -87,7 +88,7 @@ class Linear:
         low: Float[Tensor, "T r"] | None,
         gradients: Gradients,
     ) -> None:
-        """Adds the gradients of weights, biases and adapters. ``read_input`` gives x, and is called only if one is due."""
+        """Adds the gradients of weights, biases and adapters. ``read_input`` gives x; called only if it is needed."""
         projection = self._projection
         if gradients.wants(*projection.biases):
             for bias, total in zip(projection.biases, grad.sum(0).split(projection.sizes), strict=True):
