@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.chromium import Chromium, find_chromium
 from tests.unit.report.runs import make_hostile_run, make_run
-from wootz.report import render
+from wootz.report import render, render_many
 
 CHROMIUM = find_chromium()
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")]
@@ -37,24 +37,26 @@ def pages(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     unclear = {"verdict": "unclear", "difference": 0.03, "low": -0.01, "high": 0.07}
     (root / "bare").mkdir()
-    return {
+    pages = {
         "passed": render(make_run(root / "passed", steps=60, stages=True)),
         "failed": render(make_run(root / "failed", steps=60, passed=False, city=unclear)),
         "hostile": render(make_hostile_run(root / "hostile")),
         "bare": render(root / "bare"),
     }
+    runs = [root / name for name in pages]
+    return pages | {"compared": render_many(runs, root / "compared.html")}
 
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["passed", "failed", "hostile", "bare"])
+@pytest.mark.parametrize("name", ["passed", "failed", "hostile", "bare", "compared"])
 def test_it_renders_without_error_and_fits(browser, pages, name, width, dark):
     browser.open(pages[name], width=width, dark=dark)
     assert browser.log == []
     browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("innerWidth") == width
-    assert browser.evaluate("document.title").startswith(("passed", "failed", "bare", "<script>name"))
+    assert browser.evaluate("document.title").startswith(("passed", "failed", "bare", "<script>name", "4 runs"))
 
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
@@ -66,6 +68,7 @@ def test_it_renders_without_error_and_fits(browser, pages, name, width, dark):
         ("failed", ("Failed", "is not clearly better on city", "unclear")),
         ("hostile", ("Failed", "⟨U+202E⟩gnp.exe")),
         ("bare", ("Nothing yet",)),
+        ("compared", ("4 runs", "1 of 4 passed: passed.", "What differs", "Loss")),
     ],
 )  # fmt: skip
 def test_what_matters_is_to_be_seen(browser, pages, name, said, width):

@@ -1,6 +1,7 @@
-"""A run directory as one self-contained page, and as a model card. Reads files only; imports no model library."""
+"""Run directories as self-contained pages, and as model cards. Reads files only; imports no model library."""
 
 from wootz.report.card import card
+from wootz.report.compare import render_many
 from wootz.report.page import render
 
-__all__ = ["card", "render"]
+__all__ = ["card", "render", "render_many"]

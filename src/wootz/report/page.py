@@ -46,10 +46,11 @@ def page(files: RunFiles) -> str:
     if not shown and parts:
         shown, total = samples(parts[-1][1])
     told, untold = inputs.events(files)
-    return _render(
+    return fill(
         "page.html.j2",
         files=files,
         judgement=judgement,
+        parents=sorted({measure.against for measure in judgement.measures}),
         facts=inputs.facts(files),
         stages=[(name, *plots(part)) for name, part in parts if part.metrics],
         samples=shown,
@@ -81,7 +82,8 @@ def write(target: Path, text: str) -> Path:
     return target
 
 
-def _render(template: str, **values: Any) -> str:
+def fill(template: str, **values: Any) -> str:
+    """Returns a template's page, with style, script and security policy."""
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     style = "\n".join([STYLE, TOKEN_STYLE, (_HERE / "page.css").read_text(encoding="utf-8")])
     # Nothing may be loaded, and no script may run but this one, whatever a model wrote.

@@ -83,6 +83,41 @@ def columns(records: Iterable[Mapping[str, Any]]) -> dict[str, tuple[list[float]
     return {key: ([*sorted(points)], [points[s] for s in sorted(points)]) for key, points in kept.items()}
 
 
+@dataclass(frozen=True)
+class _Shared:
+    title: str
+    key: str
+    log: bool = False
+
+
+_SHARED = (
+    _Shared("Loss", "loss/total"),
+    _Shared("Held-out loss", "eval/total"),
+    _Shared("Ranked right, held out", "eval/reward_accuracy"),
+    _Shared("Reward", "reward/mean"),
+    _Shared("Distance from the reference", "kl/reference"),
+    _Shared("Length of answers", "rollout/length"),
+    _Shared("Gradient norm", "optim/grad_norm", log=True),
+)
+
+
+def shared_plots(runs: Mapping[str, RunFiles]) -> list[Plot]:
+    """Returns the plots that several named runs have in common, a line each."""
+    values = {name: columns(files.metrics) for name, files in runs.items()}
+    made = []
+    for panel in _SHARED:
+        series = []
+        for place, (name, found) in enumerate(values.items()):
+            if panel.key in found:
+                x, y = found[panel.key]
+                y = smooth(y, max(5, len(x) // 25) | 1) if len(x) >= _SMOOTHED and not panel.log else y
+                series.append(Series(name, *thin(x, y), colour=place))
+        if series:
+            svg = curves(series, Frame(log_y=panel.log), title=panel.title)
+            made.append(Plot(panel.title, panel.key, svg))
+    return made
+
+
 def thin(
     x: Sequence[float], y: Sequence[float | None], most: int = MOST_POINTS
 ) -> tuple[list[float], list[float | None]]:
