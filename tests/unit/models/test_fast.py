@@ -292,7 +292,7 @@ def test_nothing_is_kept_without_gradient():
         kept.clear()
         model.checkpointing = True
         logp(model, random_batch())
-    assert 0 < sum(tensor.numel() for tensor in kept) < 0.3 * whole
+    assert 0 < sum(tensor.numel() for tensor in kept) < 0.5 * whole
 
 
 def test_first_use_in_inference_mode_or_with_the_adapter_off():
