@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from wootz import __version__
 from wootz.figures import number, visible
 from wootz.report import inputs
 from wootz.report.files import RunFiles, mapping, read_run
@@ -36,7 +36,7 @@ def card(run_dir: str | Path) -> str:
     parts += ["## Events", _events(files), "## Limits", _limits(files, judgement.measures)]
     environment = dict(inputs.flatten(files.env))
     versions = [f"{key.removeprefix('packages.')} {value}" for key, value in environment.items() if "packages." in key]
-    made = f"Made by wootz {__version__}" + (f" with {', '.join(versions)}" if versions else "")
+    made = f"Made by wootz {version('wootz')}" + (f" with {', '.join(versions)}" if versions else "")
     body = "\n\n".join([*parts, f"{_line(made)}. Whole report: `report.html`."])
     return f"---\n{_metadata(files, judgement.measures)}\n---\n\n{body}\n"
 

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import os
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from wootz import __version__
 from wootz.figures import STYLE, TOKEN_STYLE, interval, number, visible
 from wootz.report import inputs
 from wootz.report.files import RunFiles, read_run
@@ -89,7 +89,7 @@ def fill(template: str, **values: Any) -> str:
     # Nothing may be loaded, and no script may run but this one, whatever a model wrote.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     security = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    common = {"security": security, "style": Markup(style), "script": Markup(script), "version": __version__}
+    common = {"security": security, "style": Markup(style), "script": Markup(script), "version": version("wootz")}
     return _environment().get_template(template).render(**values, **common)
 
 
