@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are imported; no test downloads anything
+
+torch.set_num_threads(1)  # on models this small, handing work to threads costs more than the work
 
 from tests.tiny import KINDS, make_tokenizer, save_model  # noqa: E402
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
@@ -22,6 +23,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+
+from wootz.core.records import Completion, Group, Sequence
 
 VOCABULARY = 288
 """Embedding rows of every tiny model; more than the tokenizer uses, as real models pad theirs."""
@@ -137,7 +140,28 @@ def make_model(kind: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, 
                     parameter.add_(0.2 * torch.randn_like(parameter))
                 else:
                     parameter.mul_(8.0)
-    return module.to(dtype).eval()  # pyright: ignore[reportReturnType]
+                # Not module.to: it would round the rotary frequencies too, which loading does not.
+                parameter.data = parameter.data.to(dtype)
+    return module.eval()
+
+
+def make_groups(count: int = 3, *, completions: int = 2, seed: int = 0) -> list[Group]:
+    """Returns groups of random ids: prompts of 3 to 9 tokens, completions of 2 to 8, some of their tokens masked."""
+    random = np.random.default_rng(seed)
+
+    def ids(low: int, high: int) -> tuple[int, ...]:
+        return tuple(int(token) for token in random.integers(4, 280, random.integers(low, high)))
+
+    groups = []
+    for index in range(count):
+        answers = []
+        for _ in range(completions):
+            tokens = ids(2, 9)
+            mask = random.random(len(tokens)) < 0.8
+            mask[-1] = True
+            answers.append(Completion(tokens, per_token={"loss_mask": mask}))
+        groups.append(Group(f"g{index}", Sequence(ids(3, 10)), tuple(answers)))
+    return groups
 
 
 def save_model(folder: Path, kind: str = "llama", *, tokenizer: Any = None, **options: Any) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,21 +110,32 @@ class Pretrained:
             options["use_safetensors"] = self._has_safetensors()
         with self._explained():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                self.place, dtype=dtype, trust_remote_code=False, output_loading_info=True, **options
+                self.place,
+                dtype=dtype,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported and refused below, by name
+                **options,
             )
         module, found = loaded
-        lacking = sorted(found["missing_keys"]) or sorted(str(key) for key in found["mismatched_keys"])
-        if lacking:
+        self._check_complete(found)
+        return module.eval()
+
+    def _check_complete(self, found: dict[str, Any]) -> None:
+        """Every weight of the model was in the files, in its shape; others left over are noted."""
+        problems = [f"{name} missing" for name in sorted(found["missing_keys"])]
+        for name, stored, wanted in sorted(found["mismatched_keys"], key=str):
+            problems.append(f"{name} of shape {tuple(stored)}, not {tuple(wanted)}")
+        if problems:
             raise ModelError(
-                "the files lack weights that the configuration asks for",
+                "the weights are not those that the configuration asks for",
                 where=self.where,
-                found=f"{len(lacking)} missing, such as {lacking[0]}",
-                expected="all weights of the model that config.json describes",
+                found=f"{problems[0]}; {len(problems)} in all",
+                fix="use the config.json that came with these weights",
             )
         if found["unexpected_keys"]:
             names = sorted(found["unexpected_keys"])
             self.notes.append(f"{len(names)} weights in {self.where} are not part of the model, such as {names[0]}")
-        return module.eval()
 
     def load_tokenizer(self) -> Any:
         """Returns the tokenizer, as it is: no token is added and no padding token is set.
@@ -155,22 +167,13 @@ class Pretrained:
         """Inside, the library is quiet, and what it raises becomes an error for the user."""
         from safetensors import SafetensorError
 
-        known = (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RuntimeError,
-            ImportError,
-            SafetensorError,
-        )
+        known = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ImportError)
         with _quiet():
             try:
                 yield
             except WootzError:
                 raise
-            except known as error:
+            except (*known, SafetensorError, pickle.UnpicklingError) as error:
                 raise explain(error, self.spec, where=self.where) from error
 
 
@@ -252,6 +255,8 @@ def explain(error: BaseException, spec: Spec, *, where: str) -> WootzError:
         return MissingError("the model needs a package that is not installed", where=where, found=first)
     if "SafetensorError" in kinds or "HeaderTooLarge" in text:
         return ModelError("a weights file is damaged", where=where, found=first, fix="copy or download it again")
+    if "UnpicklingError" in kinds:
+        return ModelError("the pickle file holds more than tensors, which is refused", where=where, found=first)
     if "does not recognize this architecture" in text or "Unrecognized model" in text:
         return ModelError("an unknown kind of model", where=where, found=first, fix="pip install -U transformers")
     what = "the GGUF file is damaged, or of a kind that cannot be read" if spec.kind == "gguf" else _UNKNOWN

@@ -77,7 +77,7 @@ def _parse(text: str) -> Spec:
     if text == BUILTIN:
         return Spec("builtin", text)
     path = Path(text).expanduser()
-    if path.is_dir():
+    if text and path.is_dir():
         return _in_folder(path)
     if not path.exists() and "+" in text:
         return _on_top(text)
@@ -101,8 +101,6 @@ def _on_top(text: str) -> Spec:
     """BASE+ADAPTER. The adapter is what follows the last plus, so that a base's path may hold one."""
     base, _, adapter = text.rpartition("+")
     found = _parse(base)
-    if found.kind == "endpoint":
-        raise ModelError("an endpoint takes no adapter", where=text, fix="serve the adapter there and use its name")
     if found.adapter is not None:
         raise ModelError(
             "one adapter at a time",
