@@ -89,7 +89,7 @@ def _no_such_file(path: Path) -> DataError:
 def _from_file(path: Path, source: str, max_rows: int | None) -> Table:
     suffix = _suffix(path)
     if suffix in (".parquet", ".arrow"):
-        return _numbered(source, _arrow_rows(path, suffix), max_rows)
+        return _numbered(source, map(_without_padding, _arrow_rows(path, suffix)), max_rows)
     if suffix in (".csv", ".tsv"):
         rows = _csv_rows(path, source, "\t" if suffix == ".tsv" else ",")
         return _placed(source, rows, max_rows, typed=False)
@@ -230,6 +230,19 @@ def _arrow_rows(path: Path, suffix: str) -> Iterator[dict[str, Any]]:
         raise DataError(f"not {kind} file, or damaged", where=str(path), found=str(error).splitlines()[0]) from error
 
 
+def _without_padding(row: dict[str, Any]) -> dict[str, Any]:
+    """Drops the nulls that Arrow puts into objects for keys that only other rows have."""
+
+    def prune(value: Any) -> Any:
+        if isinstance(value, list):
+            return [prune(item) for item in value]
+        if isinstance(value, dict):
+            return {key: prune(item) for key, item in value.items() if item is not None}
+        return value
+
+    return {name: prune(value) for name, value in row.items()}
+
+
 def _from_folder(path: Path, source: str, max_rows: int | None) -> Table:
     if not (path / "dataset_info.json").exists():
         inside = sorted(entry.name for entry in path.iterdir())
@@ -242,7 +255,7 @@ def _from_folder(path: Path, source: str, max_rows: int | None) -> Table:
         )
     from datasets import load_from_disk
 
-    return _numbered(source, iter(load_from_disk(str(path))), max_rows)  # pyright: ignore[reportArgumentType]
+    return _numbered(source, map(_without_padding, load_from_disk(str(path))), max_rows)  # pyright: ignore[reportArgumentType]
 
 
 def _from_hub(name: str, split: str, max_rows: int | None) -> Table:
@@ -260,7 +273,7 @@ def _from_hub(name: str, split: str, max_rows: int | None) -> Table:
         ) from error
     except ValueError as error:
         raise DataError(f"cannot read split {split!r}", where=name, found=str(error).splitlines()[0]) from error
-    return _numbered(f"{name}:{split}", iter(rows), max_rows)  # pyright: ignore[reportArgumentType]
+    return _numbered(f"{name}:{split}", map(_without_padding, rows), max_rows)  # pyright: ignore[reportArgumentType]
 
 
 def write(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
@@ -274,7 +287,9 @@ def write(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        pq.write_table(pa.Table.from_pylist([dict(row) for row in taken]), path)
+        # Left to itself Arrow takes the columns of the first row only.
+        columns = list(dict.fromkeys(itertools.chain.from_iterable(taken)))
+        pq.write_table(pa.table({name: [row.get(name) for row in taken] for name in columns}), path)
         return len(taken)
     if suffix in (".csv", ".tsv"):
         text = _csv_text(taken, "\t" if suffix == ".tsv" else ",")

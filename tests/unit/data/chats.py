@@ -146,6 +146,7 @@ STRIPS_THINKING = (
     "{% else %}{{ m['content'] }}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+FORGETS_NOTES = STRIPS_THINKING.replace("split('</think>')[-1]", "split('<note>')[0]")
 OPENS_THINKING = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
 MOVES_SYSTEM = (
     "{% set system = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}"

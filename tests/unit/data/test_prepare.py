@@ -182,6 +182,42 @@ def test_chat_wraps_plain_strings(file):
     assert "remove data.chat" in str(fails(TOKENIZER, train=file(conversations), chat=True, kinds=("messages",)))
 
 
+KINDS = {
+    "text": ({"text": "a cat"}, 1, "completion"),
+    "messages": (
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+        1,
+        "completion",
+    ),
+    "prompt_completion": ({"prompt": "a", "completion": " b"}, 1, "completion"),
+    "preference": (pair("a"), 2, "chosen"),
+    "unpaired": ({"prompt": "a", "completion": " b", "label": False}, 1, "label false"),
+    "ranked": ({"prompt": "a", "completions": [" b", " c", " d"], "scores": [1.5, 2.0, 3.0]}, 3, "score 1.5"),
+    "stepwise": ({"prompt": "a", "completions": ["b", "c"], "labels": [True, False]}, 1, "completion"),
+    "prompt": ({"prompt": "a"}, 0, "prompt"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json.gz", "rows.parquet"])
+def test_every_kind_from_every_container(file, kind, name):
+    row, answers, shown = KINDS[kind]
+    other = {**row, "label": True} if kind == "unpaired" else row
+    prepared = run(TOKENIZER, train=file([row, {**other, "topic": "t"}], name), kinds=(kind,))
+    assert prepared.kind == kind
+    assert [len(group.completions) for group in prepared.train] == [answers, answers]
+    assert prepared.train[1].columns["topic"] == "t"
+    assert all(completion.finished for group in prepared.train for completion in group.completions)
+    assert prepared.examples[0]["name"] == shown
+    assert audit(prepared)["kind"] == kind
+
+
+def test_csv_labels(file):
+    rows = [{"prompt": "a", "completion": "7", "label": label} for label in ("True", "false", "1", "0")]
+    prepared = run(train=file(rows, "rows.csv"), kinds=("unpaired",))
+    assert [group.completions[0].columns["label"] for group in prepared.train] == [True, False, True, False]
+
+
 def test_a_fraction_never_parts_a_prompt(file):
     rows = [pair(f"Question  {n % 50}?" if n % 2 else f"question {n % 50}? ", str(n), "no") for n in range(200)]
     prepared = run(train=file(rows), held_out_fraction=0.3)

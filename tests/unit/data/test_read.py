@@ -59,6 +59,13 @@ def test_a_folder_saved_by_datasets(tmp_path):
     assert list(read(tmp_path / "several" / "train").rows) == ROWS
 
 
+def test_objects_of_different_keys_survive_arrow(tmp_path):
+    calls = [{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {"y": "z"}}]
+    rows = [{"tools": calls, "id": 1}, {"tools": [], "id": None}]
+    write(rows, tmp_path / "a.parquet")
+    assert list(read(tmp_path / "a.parquet").rows) == rows
+
+
 def test_places_are_line_numbers_of_the_file(tmp_path):
     (tmp_path / "a.jsonl").write_text('\n{"x": 1}\n\n{"x": 2}\n')
     assert read(tmp_path / "a.jsonl").places == ("line 2", "line 4")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.data.chats import (
     CHATML,
     CHATS,
+    FORGETS_NOTES,
     MOVES_SYSTEM,
     OPENS_THINKING,
     STRIPS_THINKING,
@@ -139,6 +140,7 @@ def test_eos_is_learned_once_where_it_also_pads():
             STRIPS_THINKING,
             [("user", "a"), ("assistant", "<think>hm</think>b"), ("user", "c"), ("assistant", "<think>so</think>d")],
         ),
+        (FORGETS_NOTES, [("user", "a"), ("assistant", "b<note>hm"), ("user", "c"), ("assistant", "d<note>so")]),
         (MOVES_SYSTEM, [("system", "be kind"), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]),
     ],
 )
