@@ -80,12 +80,12 @@ def test_the_summary_is_the_report_s_json(file):
 
 
 def test_ids_follow_rows_through_drops(file):
-    rows = [pair("same", "x", "x"), *PAIRS]
-    dropped = run(train=file(rows), drop=("identical_pairs",))
-    assert [group.id.split(":")[0] for group in dropped.train] == [str(n) for n in range(1, 41)]
-    assert dropped.counts["train/dropped"] == 1
+    rows = [pair("same", "x", "x"), pair("unreadable", 5), *PAIRS]
+    dropped = run(train=file(rows), drop=("identical_pairs", "row_type"))
+    assert [group.id.split(":")[0] for group in dropped.train] == [str(n) for n in range(2, 42)]
+    assert dropped.counts["train/dropped"] == 2
     told = next(found for found in dropped.findings if found.check == "dropped")
-    assert told.message == "1 of 41 rows left out by data.drop: identical_pairs 1"
+    assert told.message == "2 of 42 rows left out by data.drop: row_type 1, identical_pairs 1"
     kept = {group.id.split(":", 1)[1]: group.columns["topic"] for group in dropped.train}
     assert kept == {group.id.split(":", 1)[1]: group.columns["topic"] for group in run(train=file(PAIRS)).train}
 

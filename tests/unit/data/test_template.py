@@ -239,3 +239,11 @@ def test_end_of_turn_is_told_by_the_template():
         tokenizer = TOKENIZERS[name, True]
         assert ChatFormat(tokenizer).end_of_turn == tokenizer.convert_tokens_to_ids(end)
     assert ChatFormat(TOKENIZERS["bare", True]).end_of_turn is None
+
+
+def test_the_template_never_sees_our_marks():
+    tokenizer = make_tokenizer("{% for m in messages %}{% if 'train' in m %}MARK{% endif %}{% endfor %}" + CHATML)
+    messages = [{"role": role, "content": text} for role, text in [("user", "a"), ("assistant", "b")] * 2]
+    messages[1]["train"] = False
+    outcome = Tokeniser(tokenizer, "messages", max_length=999)(row(messages=messages))
+    assert "MARK" not in outcome.group.prompt.text
