@@ -49,8 +49,6 @@ class Pretrained:
         if self.spec.kind in ("folder", "builtin"):
             check_weight_files(Path(self.place), allows_pickles=self.allows_pickles)
         self.config = self._read_config()
-        if self.spec.kind == "hub":
-            self.options["revision"] = getattr(self.config, "_commit_hash", None) or self.spec.revision
 
     def _find(self) -> tuple[str, dict[str, Any]]:
         if self.spec.kind == "builtin":
@@ -66,8 +64,16 @@ class Pretrained:
             check_header(path)
             return str(path.parent), {"gguf_file": path.name}
         if self.spec.kind == "hub":
-            return self.spec.place, {"revision": self.spec.revision}
+            return self.spec.place, {"revision": self._commit()}
         return self.spec.place, {}
+
+    def _commit(self) -> str:
+        """The commit that the Hub id means now, or meant when it was last cached."""
+        from huggingface_hub import hf_hub_download
+
+        with self._explained():
+            path = hf_hub_download(self.spec.place, "config.json", revision=self.spec.revision)
+        return Path(path).parent.name
 
     def _read_config(self) -> Any:
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
@@ -265,7 +271,7 @@ def explain(error: BaseException, spec: Spec, *, where: str) -> WootzError:
 
 def _explain_hub(kinds: set[str], text: str, spec: Spec, where: str) -> WootzError | None:
     page = f"https://huggingface.co/{spec.place}"
-    if "GatedRepoError" in kinds or "gated repo" in text:
+    if "GatedRepoError" in kinds:
         return MissingError(
             "the model is gated: its licence must be accepted first",
             where=where,
@@ -276,6 +282,13 @@ def _explain_hub(kinds: set[str], text: str, spec: Spec, where: str) -> WootzErr
     if "RepositoryNotFoundError" in kinds:
         return MissingError(
             "no such folder here, and no such model on the Hub (or a private one)", where=where, fix=_did_you_mean(spec)
+        )
+    if "RemoteEntryNotFoundError" in kinds and "safetensors" not in text:
+        return ModelError(
+            "the Hub repository holds no model",
+            where=where,
+            found="no config.json",
+            fix=f"for an adapter: hf download {spec.place} --local-dir DIR, then BASE+DIR",
         )
     if "safetensors" in text and kinds & {"EntryNotFoundError", "OSError"} and "config.json" not in text:
         return ModelError(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import httpx2
 import numpy as np
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from wootz.core.batch import GroupBatch
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 KEY = "WOOTZ_API_KEY"
 _TRY_AGAIN = (408, 429, 500, 502, 503, 504)
@@ -61,11 +64,9 @@ class RemoteModel:
         self._prompts = prompts
         self._workers = workers
         self._asks_for_ids = True
-        key = os.environ.get(KEY)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        timeout = httpx2.Timeout(600.0, connect=10.0)
-        self._client = httpx2.Client(base_url=parsed.place, headers=headers, timeout=timeout)
-        self._require_served()
+        self._url = parsed.place
+        with self._connect() as client:
+            self._require_served(client)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -99,29 +100,16 @@ class RemoteModel:
         is kept only when that is what was sampled from: temperature 1, nothing truncated. Sample ``r`` of group ``g``
         is asked for with ``derive_seed(seed, g.id, r)``.
         """
-        places = [(index, r) for index in range(len(groups)) for r in range(sampling.num_samples)]
-        answers: dict[tuple[int, int], Completion] = {}
-        executor = ThreadPoolExecutor(self._workers)
-        try:
-            asked = {
-                executor.submit(self._sample, groups[index], sampling, derive_seed(seed, groups[index].id, r)): (
-                    index,
-                    r,
-                )
-                for index, r in places
-            }
-            for done, future in enumerate(as_completed(asked), 1):
-                answers[asked[future]] = future.result()
-                if progress is not None:
-                    progress(done, len(places))
-        finally:
-            executor.shutdown(cancel_futures=True)
-        return [
-            replace(group, completions=tuple(answers[index, r] for r in range(sampling.num_samples)))
-            for index, group in enumerate(groups)
-        ]
+        places = [(group, r) for group in groups for r in range(sampling.num_samples)]
 
-    def _sample(self, group: Group, sampling: Sampling, seed: int) -> Completion:
+        def sample(client: httpx2.Client, place: tuple[Group, int]) -> Completion:
+            group, r = place
+            return self._sample(client, group, sampling, seed=derive_seed(seed, group.id, r))
+
+        answers = iter(self._in_parallel(sample, places, progress))
+        return [replace(g, completions=tuple(next(answers) for _ in range(sampling.num_samples))) for g in groups]
+
+    def _sample(self, client: httpx2.Client, group: Group, sampling: Sampling, *, seed: int) -> Completion:
         body: dict[str, Any] = {
             "model": self.name,
             "max_tokens": sampling.max_new_tokens,
@@ -135,11 +123,12 @@ class RemoteModel:
             body["stop"] = list(sampling.stop)
         messages = group.columns.get("prompt_messages")
         if self._prompts == "text" and messages is not None:
-            answer = self._post("/chat/completions", {**body, "messages": list(messages), "logprobs": True}, ids=True)
+            body |= {"messages": list(messages), "logprobs": True}
+            answer = self._post(client, "/chat/completions", body, ids=True)
         else:
             by_ids = self._prompts == "tokens" or not group.prompt.text
             prompt = list(group.prompt.tokens) if by_ids else group.prompt.text
-            answer = self._post("/completions", {**body, "prompt": prompt, "logprobs": 1}, ids=True)
+            answer = self._post(client, "/completions", {**body, "prompt": prompt, "logprobs": 1}, ids=True)
         return _completion(answer, sampling, where=self.spec)
 
     # Scoring
@@ -155,19 +144,18 @@ class RemoteModel:
         if odd:
             raise NoWeightsError(f"{odd[0]} needs logits, and an endpoint gives none", where=self.spec, expected="logp")
         rows = [(group.prompt.tokens, c) for group in batch.groups for c in group.completions]
-        with ThreadPoolExecutor(self._workers) as executor:
-            values = list(executor.map(lambda row: self._score(*row), rows))
+        values = self._in_parallel(lambda client, row: self._score(client, *row), rows)
         flat = np.concatenate(values) if values else np.zeros(0, dtype=np.float32)
         return {"logp": torch.from_numpy(flat).to(batch.device)}
 
-    def _score(self, prompt: tuple[int, ...], completion: Completion) -> np.ndarray:
+    def _score(self, client: httpx2.Client, prompt: tuple[int, ...], completion: Completion) -> np.ndarray:
         tokens = [*prompt, *completion.tokens]
         if not prompt:
             raise ModelError(
                 "an endpoint gives no log-prob for the first token", where=self.spec, found="an empty prompt"
             )
         body = {"model": self.name, "prompt": tokens, "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
-        choice = _first_choice(self._post("/completions", body), self.spec)
+        choice = _first_choice(self._post(client, "/completions", body), self.spec)
         values = (choice.get("logprobs") or {}).get("token_logprobs") or []
         if len(values) < len(tokens) or any(value is None for value in values[len(prompt) : len(tokens)]):
             raise ModelError(
@@ -180,37 +168,64 @@ class RemoteModel:
 
     # Talking
 
-    def _require_served(self) -> None:
-        response = self._send("GET", "/models")
+    def _connect(self) -> httpx2.Client:
+        key = os.environ.get(KEY)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx2.Client(base_url=self._url, headers=headers, timeout=httpx2.Timeout(600.0, connect=10.0))
+
+    def _in_parallel(
+        self,
+        ask: Callable[[httpx2.Client, Item], Answer],
+        items: list[Item],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Answer]:
+        """The answers in the order of the items; after a failure nothing new is asked."""
+        answers: dict[int, Answer] = {}
+        with self._connect() as client, ThreadPoolExecutor(self._workers) as executor:
+            try:
+                asked = {executor.submit(ask, client, item): place for place, item in enumerate(items)}
+                for done, future in enumerate(as_completed(asked), 1):
+                    answers[asked[future]] = future.result()
+                    if progress is not None:
+                        progress(done, len(items))
+            finally:
+                executor.shutdown(cancel_futures=True)
+        return [answers[place] for place in range(len(items))]
+
+    def _require_served(self, client: httpx2.Client) -> None:
+        response = self._send(client, "GET", "/models")
         if response.status_code == 404:
             return  # a server without a list; the first request will tell
         names = [str(entry.get("id")) for entry in self._read(response).get("data", [])]
         if self.name not in names:
             close = nearest(self.name, names)
-            url = self.spec.partition("#")[0]
             raise ModelError(
                 f"the endpoint serves no model {self.name!r}",
                 where=self.spec,
                 expected=", ".join(names[:6]) or "none is served",
-                fix=f"{url}#{close}" if close else None,
+                fix=f"{self._url}#{close}" if close else None,
             )
 
-    def _post(self, path: str, body: dict[str, Any], *, ids: bool = False) -> Mapping[str, Any]:
+    def _post(self, client: httpx2.Client, path: str, body: dict[str, Any], *, ids: bool = False) -> Mapping[str, Any]:
         """The JSON answer. ``ids`` asks for token ids too, until a server says that it does not know the option."""
         if ids and self._asks_for_ids:
-            response = self._send("POST", path, {**body, "return_token_ids": True})
+            response = self._send(client, "POST", path, {**body, "return_token_ids": True})
             if response.status_code not in (400, 422):
                 return self._read(response)
-            self._asks_for_ids = False
-        return self._read(self._send("POST", path, body))
+            answer = self._read(self._send(client, "POST", path, body))
+            self._asks_for_ids = False  # it was the option that was refused
+            return answer
+        return self._read(self._send(client, "POST", path, body))
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx2.Response:
+    def _send(
+        self, client: httpx2.Client, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> httpx2.Response:
         """Tries again, waiting longer each time, while the server is busy or cannot be reached."""
         problem = ""
         for attempt in range(_ATTEMPTS):
             wait = 0.2 * 4**attempt
             try:
-                response = self._client.request(method, path, json=body)
+                response = client.request(method, path, json=body)
             except httpx2.TransportError as error:
                 problem = f"{type(error).__name__}: {error}"
             else:
