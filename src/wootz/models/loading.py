@@ -52,7 +52,9 @@ def load(
     pretrained = Pretrained(config)
     adapter = pretrained.spec.adapter
     if adapter is not None and train == "full":
-        raise ModelError("full training would drop the adapter", where=config.base, fix="merge it first, or use lora")
+        raise ModelError(
+            "full training would drop the adapter", where=config.base, fix="model: {lora: {}} trains it on"
+        )
     if adapter is not None and train == "lora" and config.lora is not None:
         check_asked(config.lora, adapter)
     tokenizer = pretrained.load_tokenizer()
@@ -61,6 +63,7 @@ def load(
     base_spec, revision = pretrained.spec.base, pretrained.options.get("revision")
     loaded = LanguageModel(module, tokenizer, spec=config.base, base_spec=base_spec, revision=revision)
     loaded.events += [{"kind": "info", "message": note} for note in pretrained.notes]
+    _compare_ends(loaded)
     if adapter is not None:
         _put_on(loaded, pretrained, train)
     elif train == "lora":
@@ -78,6 +81,16 @@ def _settings(model: str | ModelConfig, dtype: DTypeName, lora: LoraConfig | Non
     if dtype != "auto" or lora is not None:
         raise UsageError("said twice", found="dtype or lora beside a ModelConfig", fix="say it in the ModelConfig")
     return model
+
+
+def _compare_ends(loaded: LanguageModel) -> None:
+    """A tokenizer of another model may show only in this: it ends a text with something else than the model does."""
+    ends: Any = loaded.module.generation_config.eos_token_id  # pyright: ignore[reportAttributeAccessIssue]
+    known = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    own = loaded.tokenizer.eos_token_id
+    if known and own is not None and own not in known:
+        message = f"the tokenizer's end of sequence is id {own}, the model's {' or '.join(map(str, known))}"
+        loaded.events.append({"kind": "warning", "message": message})
 
 
 def _put_on(loaded: LanguageModel, pretrained: Pretrained, train: Train) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from wootz.core.batch import GroupBatch
@@ -98,7 +99,7 @@ class LanguageModel:
 
     # Computing
 
-    def forward(self, batch: GroupBatch, outputs: Iterable[str] = ("logp",)) -> dict[str, Tensor]:
+    def forward(self, batch: GroupBatch, outputs: Iterable[str] = ("logp",)) -> dict[str, Float[Tensor, " N"]]:
         """Named values of the batch's trained tokens, fp32 [N], in batch order. See :mod:`wootz.models.forward`."""
         from wootz.models.forward import forward_groups
 
@@ -228,7 +229,7 @@ class Reference:
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
 
-    def forward(self, batch: GroupBatch, outputs: Iterable[str] = ("logp",)) -> dict[str, Tensor]:
+    def forward(self, batch: GroupBatch, outputs: Iterable[str] = ("logp",)) -> dict[str, Float[Tensor, " N"]]:
         with self._model.adapter_off():
             return self._model.forward(batch, outputs)
 

@@ -174,7 +174,7 @@ class Pretrained:
         from safetensors import SafetensorError
 
         known = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ImportError)
-        with _quiet():
+        with quiet():
             try:
                 yield
             except WootzError:
@@ -224,7 +224,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Inside, transformers prints no bars and no notices: what matters in them is checked and raised here."""
     from transformers.utils import logging
 

@@ -19,6 +19,7 @@ from wootz.models.sampling import Sampling
 from wootz.models.spec import parse_spec
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from torch import Tensor
 
     from wootz.core.batch import GroupBatch
@@ -133,7 +134,7 @@ class RemoteModel:
 
     # Scoring
 
-    def forward(self, batch: GroupBatch, outputs: Iterable[str] = ("logp",)) -> dict[str, Tensor]:
+    def forward(self, batch: GroupBatch, outputs: Iterable[str] = ("logp",)) -> dict[str, Float[Tensor, " N"]]:
         """Log-probs of the batch's trained tokens, fp32 [N], nats, in batch order, without gradient.
 
         Ids are sent, so the batch must be tokenised with the served model's own tokenizer.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from wootz.core.errors import UsageError
 from wootz.models.lora import POLICY, merged_state
+from wootz.models.pretrained import quiet
 
 if TYPE_CHECKING:
     from wootz.models.model import LanguageModel
@@ -29,9 +29,7 @@ def save(model: LanguageModel, path: Path, *, merged: bool, max_shard: str = MAX
     beside them. Raises UsageError when ``path`` is a folder that holds something else than a model.
     """
     module: Any = model.module
-    with whole_folder(path) as folder, warnings.catch_warnings():
-        # peft's reminders about embeddings and Hub lookups; neither applies to what is written here.
-        warnings.simplefilter("ignore")
+    with whole_folder(path) as folder, quiet():
         if model.has_adapter and not merged:
             config = module.peft_config[POLICY]
             config.base_model_name_or_path, config.revision = model.base_spec, model.revision

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -238,6 +240,39 @@ def test_the_tokenizer_stays_as_it_is(tmp_path):
         assert 0 <= model.pad_id < VOCABULARY
         model.save(tmp_path / f"{number}s")
         assert load_tokenizer(str(tmp_path / f"{number}s")).pad_token == options.get("pad")
+
+
+def test_a_tokenizer_that_ends_elsewhere_is_told(tmp_path):
+    other = load(str(save_model(tmp_path / "m", tokenizer=make_tokenizer(eos="<|endoftext|>"))))
+    assert [event["message"] for event in other.events] == ["the tokenizer's end of sequence is id 0, the model's 2"]
+    several = load(str(save_model(tmp_path / "n", tokenizer=make_tokenizer(eos="<|endoftext|>"), eos_token_id=[2, 0])))
+    assert not several.events
+
+
+def test_reading_a_recipe_loads_no_model_library():
+    code = (
+        "import sys, wootz.models; from wootz.models import LoraConfig, ModelConfig;"
+        "from wootz.models.spec import parse_spec; ModelConfig(base='m', lora=LoraConfig()); parse_spec('org/m');"
+        "print([name for name in ('torch', 'transformers', 'peft', 'httpx2', 'gguf') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names():
+    import wootz.models
+
+    assert set(wootz.models.__all__) == {
+        "LanguageModel",
+        "LoraConfig",
+        "ModelConfig",
+        "Sampling",
+        "load",
+        "load_tokenizer",
+    }
+    assert all(callable(getattr(wootz.models, name)) for name in wootz.models.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        wootz.models.nothing  # noqa: B018
 
 
 def test_load_tokenizer_reads_no_weights(tmp_path):
