@@ -124,8 +124,9 @@ def open_adapter(module: Any, folder: Path, *, trainable: bool, allows_pickles: 
         raise ModelError("the adapter does not fit this base", where=str(folder), found=found, fix=fix) from error
     if (folder / WEIGHTS).is_file():
         _check_all_used(wrapped, folder, fix)
-    if trainable and any(getattr(layer, "lora_variant", None) for layer in wrapped.modules()):
-        raise _not_plain(folder, "a variant of LoRA")
+    odd = _not_two_factors(wrapped) if trainable else None
+    if odd:
+        raise _not_plain(folder, odd)
     return wrapped
 
 
@@ -261,9 +262,23 @@ def merged_state(wrapped: Any) -> dict[str, Tensor]:
 
 def _check_mergeable(wrapped: Any, layers: Mapping[str, Any]) -> None:
     config = wrapped.peft_config[POLICY]
-    variant = any(getattr(layer, "lora_variant", None) for layer in layers.values())
-    if str(config.peft_type.value) != "LORA" or variant or any(getattr(config, key, None) for key in _PLAIN):
-        raise ModelError(
-            "only plain LoRA adapters are merged here", found=str(config.peft_type), fix="merge it with peft"
-        )
+    found = "" if config.peft_type.value == "LORA" else config.peft_type.value
+    found = found or next((key for key in _PLAIN if getattr(config, key, None)), "") or _not_two_factors(wrapped)
+    if found:
+        raise ModelError("only plain LoRA adapters are merged here", found=found, fix="merge it with peft")
     assert layers, "an adapter without a layer"
+
+
+def _not_two_factors(wrapped: Any) -> str | None:
+    """Names the first adapter that is more than two factors on a linear layer, or that sits on the head."""
+    from transformers.pytorch_utils import Conv1D
+
+    base = wrapped.get_base_model()
+    for name, layer in base.named_modules():
+        if not hasattr(layer, "get_delta_weight"):
+            continue
+        if getattr(layer, "lora_variant", None):
+            return f"a variant of LoRA on {name}"
+        if not isinstance(layer.get_base_layer(), nn.Linear | Conv1D) or layer is base.get_output_embeddings():
+            return f"an adapter on {name}"
+    return None

@@ -345,7 +345,20 @@ def test_continuing_with_other_settings(tiny_llama, tmp_path):
             load(spec, train="lora", lora=LoraConfig(**settings))
 
 
-@pytest.mark.parametrize("kind", ["dora", "bias", "head", "loha"])
+def logp_by_rows(model) -> torch.Tensor:
+    """Log-probs from the module's own logits, one completion at a time."""
+    values = []
+    for group in BATCH.groups:
+        for completion in group.completions:
+            ids = torch.tensor([group.prompt.tokens + completion.tokens])
+            with torch.no_grad():
+                table = model.module(ids).logits[0, :-1].log_softmax(-1)
+            each = table.gather(1, ids[0, 1:, None])[-len(completion.tokens) :, 0]
+            values.append(each[torch.from_numpy(completion.loss_mask)])
+    return torch.cat(values)
+
+
+@pytest.mark.parametrize("kind", ["dora", "bias", "head", "on the head", "on the embedding", "loha"])
 def test_kinds_that_cannot_be_trained_further_still_compute(kind, tiny_llama, tmp_path):
     from peft import LoHaConfig
 
@@ -354,6 +367,8 @@ def test_kinds_that_cannot_be_trained_further_still_compute(kind, tiny_llama, tm
         "dora": lambda: PeftLora(r=2, use_dora=True, **common),
         "bias": lambda: PeftLora(r=2, bias="lora_only", **common),
         "head": lambda: PeftLora(r=2, modules_to_save=["lm_head"], **common),
+        "on the head": lambda: PeftLora(r=2, target_modules=["lm_head"], task_type="CAUSAL_LM"),
+        "on the embedding": lambda: PeftLora(r=2, target_modules=["embed_tokens"], task_type="CAUSAL_LM"),
         "loha": lambda: LoHaConfig(r=2, **common),
     }[kind]()
     wrapped = get_peft_model(load(tiny_llama, dtype="fp32").module, options)
@@ -364,6 +379,14 @@ def test_kinds_that_cannot_be_trained_further_still_compute(kind, tiny_llama, tm
     wrapped.save_pretrained(tmp_path / "low", save_embedding_layers=False)
     again = load(f"{tiny_llama}+{tmp_path / 'low'}", dtype="fp32")
     assert torch.equal(again.module(IDS).logits, wrapped.eval()(IDS).logits)
+    torch.testing.assert_close(logp(again), logp_by_rows(again), rtol=1e-4, atol=1e-4)
+    if kind != "bias":  # peft changes the base's own biases then, and cannot take that back
+        with again.adapter_off():
+            torch.testing.assert_close(logp(again), logp_by_rows(again), rtol=1e-4, atol=1e-4)
+            assert torch.equal(logits(again), logits(load(tiny_llama, dtype="fp32")))
+    if kind != "bias":
+        with pytest.raises(ModelError, match="only plain LoRA"):
+            again.save(tmp_path / "out", merged=True)
     with pytest.raises(ModelError, match="cannot be trained further"):
         load(f"{tiny_llama}+{tmp_path / 'low'}", train="lora")
 

@@ -31,7 +31,7 @@ _PLAIN_NORMS = {"input_layernorm", "post_attention_layernorm"}
 _SANDWICH_NORMS = _PLAIN_NORMS | {"pre_feedforward_layernorm", "post_feedforward_layernorm"}
 
 
-class Unrecognised(Exception):
+class Unrecognised(ValueError):
     """The module has a part that the layout does not describe; the message names it."""
 
 
