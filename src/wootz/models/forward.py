@@ -21,6 +21,7 @@ from wootz.core.batch import GroupBatch
 from wootz.models.fast import DecoderLayout, causal_lm_of, describe, run_layers
 from wootz.models.head import Head, reduce_tokens
 from wootz.models.hidden import layers_checkpointed, padded_hidden
+from wootz.models.memory import keep_freed_memory
 from wootz.models.plans import Plan, PlanName, cheapest, make_plan
 from wootz.models.trial import HiddenStates, Trial, make_trial
 
@@ -121,6 +122,8 @@ def engine_of(model: LanguageModel) -> Engine:
     """Returns the model's engine, made at first use and again when its module is another (an adapter was added)."""
     engine: Engine | None = getattr(model, "_engine", None)
     if engine is None or engine.module is not model.module:
+        if model.device.type == "cpu":
+            keep_freed_memory()
         engine = _make_engine(model.module, model.events)
         model._engine = engine  # pyright: ignore[reportAttributeAccessIssue]
     return engine

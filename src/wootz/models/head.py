@@ -76,49 +76,64 @@ def _rows_per_chunk(vocabulary: int) -> int:
 class _LogProb(torch.autograd.Function):
     """log p(target) by the closed form of its gradient: d logp / d logits = onehot(target) - softmax(logits).
 
-    Several passes over [n, V] fewer than the recorded operations, which is most of the head's time off the matrix
-    products.
+    Where only the hidden states train, the gradient of each value for its state is a row of known slopes: they are made
+    while the logits are there, and nothing is computed again. A weight's gradient mixes rows by what arrives from
+    above, so it makes the logits a second time.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        ctx.save_for_backward(hidden, weight, targets)
-        values = torch.empty(len(targets), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
-        start = 0
-        for states, ids in _chunks(hidden, targets, weight):
-            logits = (states @ weight.T).to(values.dtype)
-            picked = logits.gather(1, ids[:, None])[:, 0]
-            # In place; torch.logsumexp takes three times as long on a CPU.
-            peak = logits.amax(1, keepdim=True)
-            total = logits.sub_(peak).exp_().sum(1)
-            values[start : start + len(ids)] = picked - peak[:, 0] - total.log_()
-            start += len(ids)
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        values = torch.empty(len(targets), dtype=wide, device=hidden.device)
+        keeps_slopes = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
+        slopes = torch.empty_like(hidden) if keeps_slopes else None
+        for rows in _chunks(len(targets), len(weight)):
+            logits = (hidden[rows] @ weight.T).to(wide)
+            probabilities = torch.softmax(logits, dim=1)
+            # The largest probability is at least 1/V, so its logarithm gives the log-sum-exp exactly; the operation of
+            # that name takes several times as long.
+            logsumexp = logits.amax(1) - probabilities.amax(1).log()
+            ids = targets[rows, None]
+            values[rows] = logits.gather(1, ids)[:, 0] - logsumexp
+            if slopes is not None:
+                torch.mm(_derivative(probabilities, ids, weight.dtype), weight, out=slopes[rows])
+        ctx.save_for_backward(slopes, hidden, weight, targets)
         return values
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets = ctx.saved_tensors
-        (grad,) = grads
-        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
-        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        slopes, hidden, weight, targets = ctx.saved_tensors
+        grad = grads[0][:, None]
+        if slopes is not None:
+            return (slopes * grad).to(hidden.dtype), None, None
+        grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         # Summed in fp32 over chunks: a low-precision sum would drop the small terms.
-        grad_weight = torch.zeros(weight.shape, dtype=grad.dtype, device=weight.device) if needs_weight else None
-        start = 0
-        for states, ids in _chunks(hidden, targets, weight):
-            stop = start + len(ids)
-            scale = grad[start:stop, None]
-            # In fp32 until the target's 1 is added: for a confident model 1 - p would drown in bf16 rounding.
-            rows = torch.softmax(states @ weight.T, dim=1, dtype=grad.dtype)
-            rows = rows.mul_(-scale).scatter_add_(1, ids[:, None], scale).to(weight.dtype)
+        grad_weight = torch.zeros(weight.shape, dtype=grad.dtype, device=weight.device)
+        for rows in _chunks(len(targets), len(weight)):
+            probabilities = torch.softmax(hidden[rows] @ weight.T, dim=1, dtype=grad.dtype)
+            grad_logits = _derivative(probabilities, targets[rows, None], weight.dtype, grad[rows])
             if grad_hidden is not None:
-                torch.mm(rows, weight, out=grad_hidden[start:stop])
-            if grad_weight is not None:
-                grad_weight += rows.T @ states
-            start = stop
-        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None
+                torch.mm(grad_logits, weight, out=grad_hidden[rows])
+            grad_weight += grad_logits.T @ hidden[rows]
+        return grad_hidden, grad_weight.to(weight.dtype), None
 
 
-def _chunks(hidden: Tensor, targets: Tensor, weight: Tensor) -> list[tuple[Tensor, Tensor]]:
-    rows = _rows_per_chunk(len(weight))
-    return list(zip(hidden.split(rows), targets.split(rows), strict=True))
+def _derivative(
+    probabilities: Float[Tensor, "n V"],
+    ids: Int64[Tensor, "n 1"],
+    dtype: torch.dtype,
+    grad: Float[Tensor, "n 1"] | None = None,
+) -> Float[Tensor, "n V"]:
+    """grad * (onehot - probabilities), the probabilities overwritten.
+
+    Rounded after the subtraction: for a confident model 1 - p would drown in the rounding of p.
+    """
+    rows = probabilities.neg_()
+    rows.scatter_add_(1, ids, torch.ones_like(ids, dtype=rows.dtype))
+    return (rows if grad is None else rows.mul_(grad)).to(dtype)
+
+
+def _chunks(tokens: int, vocabulary: int) -> list[slice]:
+    rows = _rows_per_chunk(vocabulary)
+    return [slice(start, start + rows) for start in range(0, tokens, rows)]

@@ -7,6 +7,7 @@ products are two thirds of a step, and compilation takes longer than a short run
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,12 @@ from wootz.models.fast.layout import ACTIVATIONS, Norm
 _ops: Any = torch.ops.aten
 
 
+def _wide_type(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    return x.to(_wide_type(x))
 
 
 def _gain(norm: Norm) -> Tensor:
@@ -30,19 +35,21 @@ def _gain(norm: Norm) -> Tensor:
 
 def rms_norm(x: Float[Tensor, "*T D"], norm: Norm) -> tuple[Float[Tensor, "*T D"], Float[Tensor, "*T 1"]]:
     """Returns the normed input and the reciprocal root mean square of each row (fp32), which the derivative needs."""
-    wide = _wide(x)
-    scale = wide.square().mean(-1, keepdim=True).add_(norm.eps).rsqrt_()
-    return (wide * scale).mul_(_gain(norm)).to(x.dtype), scale
+    # In place wherever it can be: a fresh megabyte costs more than the arithmetic on it.
+    wide = x.to(_wide_type(x), copy=True)
+    mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+    scale = mean_square.add_(norm.eps).rsqrt_()
+    return wide.mul_(scale).mul_(_gain(norm)).to(x.dtype), scale
 
 
 def rms_norm_backward(
     grad: Float[Tensor, "*T D"], x: Float[Tensor, "*T D"], scale: Float[Tensor, "*T 1"], norm: Norm
 ) -> Float[Tensor, "*T D"]:
     """Returns dL/dx in fp32: scale * (g - xhat * mean(g * xhat)), with g = grad * gain and xhat = x * scale."""
-    unit = _wide(x) * scale
-    inner = _wide(grad) * _gain(norm)
-    share = (inner * unit).mean(-1, keepdim=True)
-    return inner.sub_(unit.mul_(share)).mul_(scale)
+    wide = x.to(scale.dtype)
+    inner = grad.to(scale.dtype, copy=True).mul_(_gain(norm))
+    share = (inner * wide).sum(-1, keepdim=True).mul_(scale.square()).div_(-x.shape[-1])
+    return inner.addcmul_(wide, share).mul_(scale)
 
 
 def rms_norm_weight_grad(
@@ -63,14 +70,11 @@ def rotate(x: Float[Tensor, "T K G E"], cos: Tensor, sin: Tensor, *, out: Float[
     out[..., half:] = torch.addcmul(b * cos, a, sin)
 
 
-def _gelu_backward(approximate: str) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda grad, x: _ops.gelu_backward(grad, x, approximate=approximate)
-
-
-_DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "silu": _ops.silu_backward,
-    "gelu": _gelu_backward("none"),
-    "gelu_tanh": _gelu_backward("tanh"),
+# (gradient of the output, input, grad_input=where to write the gradient of the input)
+_DERIVATIVES: dict[str, Callable[..., Tensor]] = {
+    "silu": _ops.silu_backward.grad_input,
+    "gelu": functools.partial(_ops.gelu_backward.grad_input, approximate="none"),
+    "gelu_tanh": functools.partial(_ops.gelu_backward.grad_input, approximate="tanh"),
 }
 
 
@@ -89,5 +93,5 @@ def gated_backward(
     grad_gate_up = torch.empty_like(gate_up)
     to_gate, to_up = grad_gate_up.chunk(2, dim=-1)
     torch.mul(grad, active, out=to_up)
-    to_gate.copy_(_DERIVATIVES[activation](grad * up, gate))
+    _DERIVATIVES[activation](grad * up, gate, grad_input=to_gate)
     return grad_gate_up, active.mul_(up)
