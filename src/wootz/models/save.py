@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from wootz.core.errors import UsageError
 from wootz.models.lora import POLICY, merged_state
 from wootz.models.pretrained import quiet
@@ -36,7 +34,7 @@ def save(model: LanguageModel, path: Path, *, merged: bool, max_shard: str = MAX
             module.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
         else:
             state = merged_state(module) if model.has_adapter else dict(module.state_dict())
-            model.base.save_pretrained(folder, max_shard_size=max_shard, state_dict=_own_memory(state))
+            model.base.save_pretrained(folder, max_shard_size=max_shard, state_dict=state)
         model.tokenizer.save_pretrained(folder)
 
 
@@ -96,11 +94,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _own_memory(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of tensors that are views into a larger one, which the file format refuses; tied weights stay tied."""
-    return {
-        name: tensor.clone() if tensor.untyped_storage().nbytes() != tensor.nbytes else tensor
-        for name, tensor in state.items()
-    }

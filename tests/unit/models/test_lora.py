@@ -258,6 +258,15 @@ def test_dropout_acts_while_gradients_are_recorded_and_never_else(tiny_llama):
     torch.testing.assert_close(logp(model.reference()), logp(plain.reference()))
 
 
+def test_the_reference_of_a_continued_adapter_drops_nothing(tiny_llama, tmp_path):
+    low = trained_adapter(tiny_llama, tmp_path / "low", lora=LoraConfig(dropout=0.5))
+    reference = load(f"{tiny_llama}+{low}", dtype="fp32", train="lora").reference()
+    said = [reference.forward(BATCH, ("logp",))["logp"] for _ in range(2)]  # gradients on, as in a training step
+    assert torch.equal(*said)
+    assert not said[0].requires_grad
+    assert torch.equal(said[0], logp(reference))
+
+
 # Adapters that do not fit
 
 
