@@ -115,7 +115,8 @@ def fast_hidden(
 ) -> Float[Tensor, "N D"]:
     """Returns the normed last hidden states at the plan's predictors, by the fast layers."""
     states = run_layers(layout, plan, embedded, checkpointing=checkpointing)
-    return layout.final_norm(states.index_select(0, torch.from_numpy(plan.predictors).to(states.device)))
+    picked = states.index_select(0, torch.from_numpy(plan.predictors).to(states.device))
+    return layout.final_norm(picked).to(embedded.dtype)
 
 
 def engine_of(model: LanguageModel) -> Engine:

@@ -14,8 +14,8 @@ _NEVER, _STEP = 2**31 - 1, 64 * 2**20
 def keep_freed_memory() -> bool:
     """Returns whether the allocator now keeps what is freed; only glibc is asked.
 
-    glibc maps large blocks afresh from the system and unmaps them when freed, so every activation costs a page fault
-    for each 4 KB: 10% of a lean step here, and a third of a plain one. The process's memory then stays at its peak.
+    glibc maps large blocks afresh from the system and unmaps them when freed, so every large activation costs a page
+    fault for each 4 KB, which can take longer than the arithmetic on it. The process's memory then stays at its peak.
     """
     if not sys.platform.startswith("linux"):
         return False

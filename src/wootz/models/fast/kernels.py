@@ -33,13 +33,18 @@ def _gain(norm: Norm) -> Tensor:
     return weight + norm.offset if norm.offset else weight
 
 
-def rms_norm(x: Float[Tensor, "*T D"], norm: Norm) -> tuple[Float[Tensor, "*T D"], Float[Tensor, "*T 1"]]:
-    """Returns the normed input and the reciprocal root mean square of each row (fp32), which the derivative needs."""
+def rms_norm(
+    x: Float[Tensor, "*T D"], norm: Norm, dtype: torch.dtype | None = None
+) -> tuple[Float[Tensor, "*T D"], Float[Tensor, "*T 1"]]:
+    """Returns the normed input (in ``dtype``, by default its own) and each row's reciprocal root mean square.
+
+    The latter is fp32; the derivative needs it.
+    """
     # In place wherever it can be: a fresh megabyte costs more than the arithmetic on it.
     wide = x.to(_wide_type(x), copy=True)
     mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
     scale = mean_square.add_(norm.eps).rsqrt_()
-    return wide.mul_(scale).mul_(_gain(norm)).to(x.dtype), scale
+    return wide.mul_(scale).mul_(_gain(norm)).to(dtype or x.dtype), scale
 
 
 def rms_norm_backward(
