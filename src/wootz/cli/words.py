@@ -70,6 +70,15 @@ def verdict_text(verdict: Mapping[str, Any]) -> str:
     return f"{'PASSED' if verdict['passed'] else 'NOT PASSED'}\n{table(rows)}"
 
 
+def measures_text(told: Mapping[str, Any]) -> str:
+    """Returns one model's measures as a table."""
+    rows = [("measure", "value", "n")]
+    rows += [
+        (name, _number(measure.get("value")), str(measure.get("n", ""))) for name, measure in told["measures"].items()
+    ]
+    return table(rows)
+
+
 def _number(value: float | None, *, sign: bool = False) -> str:
     return "" if value is None else f"{value:{'+' if sign else ''}.3g}"
 

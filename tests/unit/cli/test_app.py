@@ -241,11 +241,10 @@ def test_signals_end_with_130(number):
 def test_a_reader_that_goes_away():
     code = "import sys; from wootz.cli.app import main; sys.exit(main(['recipe', 'schema']))"
     variables = {**os.environ, "PYTHONPATH": str(SRC)}
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    child.stdout.close()
-    err = child.stderr.read().decode()
-    assert child.wait(timeout=60) == 141
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        child.stdout.close()
+        err = child.stderr.read().decode()
+        code = child.wait(timeout=60)
+    assert code == 141, err
     assert "Traceback" not in err
-    child.stderr.close()
