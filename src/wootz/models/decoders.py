@@ -96,9 +96,7 @@ class CachedDecoder:
         options = {"logits_to_keep": 1} if _takes(self._model, "logits_to_keep") else {}
         if _takes(self._model, "position_ids"):
             options["position_ids"] = positions
-        result = self._model(
-            input_ids=tokens, attention_mask=real, past_key_values=cache, use_cache=True, **options
-        )
+        result = self._model(input_ids=tokens, attention_mask=real, past_key_values=cache, use_cache=True, **options)
         return result.logits[:, -1]
 
     def _append(self, cache: DynamicCache, real: Tensor) -> None:

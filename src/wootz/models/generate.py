@@ -21,7 +21,7 @@ from wootz.core.records import Completion, Group
 from wootz.core.seeds import derive_seed
 from wootz.models.decoders import Decoder, decoding_of
 from wootz.models.fast import causal_lm_of
-from wootz.models.memory import available_memory
+from wootz.models.headroom import available_memory
 from wootz.models.sampling import Sampling, draw
 from wootz.models.stops import Ending, end_tokens
 
@@ -242,10 +242,11 @@ def _text_config(model: LanguageModel) -> Any:
 def _rows_that_fit(model: LanguageModel, length: int) -> int:
     """Rows of ``length`` tokens that half of the free memory holds, at most as many as speed gains from."""
     config = _text_config(model)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    size = torch.finfo(model.dtype).bits // 8
-    a_token = 2 * config.num_hidden_layers * heads * head_dim * size
+    # Models without attention have no heads; their width is then more than what a token leaves behind.
+    heads = getattr(config, "num_attention_heads", None) or 1
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    a_token = 2 * config.num_hidden_layers * kv_heads * head_dim * (torch.finfo(model.dtype).bits // 8)
     a_row = length * a_token + 3 * 4 * _vocabulary(model)  # the cache; the logits and what sampling makes of them
     most = MOST_ROWS.get(model.device.type, _MOST_ROWS_ELSEWHERE)
     return max(1, min(most, int(available_memory(model.device) / 2 / a_row)))
