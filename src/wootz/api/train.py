@@ -299,7 +299,8 @@ def _finish(recipe: Recipe, run: RunDir, *, device: str, progress: Progress | No
     if recipe.gate is not None:
         child = load(str(run.path / "model"), dtype=recipe.model.dtype, device=device)
         parent = load(recipe.model.model_copy(update={"lora": None}), device=device)
-        verdict = gate(child, [parent], recipe.gate, out=run, seed=recipe.seed, progress=progress).to_json()
+        note = progress.note if progress is not None else None
+        verdict = gate(child, [parent], recipe.gate, out=run, seed=recipe.seed, note=note).to_json()
     run.write_text("README.md", card(run.path))
     render(run.path)
     return verdict

@@ -7,21 +7,26 @@ from typing import Annotated
 import typer
 
 from wootz.cli.flags import Flags, verb
-from wootz.cli.words import measures_text
+from wootz.cli.words import OVERRIDES, measures_text
 
 
-@verb("out", "if_exists", "seed", "device", "yes")
+@verb("out", "seed", "device")
 def evaluate(
     flags: Flags,
-    model: Annotated[str, typer.Argument(help="A run directory, or any model spec.")],
-    suite: Annotated[str, typer.Argument(help="A built-in suite, or a JSONL file of items.")] = "small",
+    model: Annotated[str, typer.Argument(help="Any model spec.")],
+    suite: Annotated[str, typer.Argument(help="small, full, none, or a folder of prompt sets.")] = "small",
+    overrides: OVERRIDES = None,
 ) -> None:
-    """Measure one model; wootz gate compares two."""
-    from wootz.api.evaluate import evaluate as measure
-    from wootz.cli.display import display
-    from wootz.core.rundir import RunDir
+    """Measure a model.
 
-    out = RunDir.create(flags.out, if_exists=flags.when_exists) if flags.out is not None else None
-    with display(flags) as progress:
-        told = measure(model, suite, out=out, progress=progress, **flags.given("seed", "device"))
-    flags.result(told, measures_text(told))
+    Settings are those of a recipe's gate: target=held_out.jsonl, verifier='{type: exact}', max_items=200...
+    """
+    from wootz.api.evaluate import evaluate as measure
+    from wootz.core import yaml
+    from wootz.core.config import validate
+    from wootz.gates import GateConfig
+
+    document = yaml.from_mapping({"suite": suite}, source="command line").override(overrides or ())
+    config = validate(GateConfig, document)
+    found = measure(model, config, note=flags.note, **flags.given("out", "seed", "device"))
+    flags.result({"model": model, "measures": found}, measures_text(found))

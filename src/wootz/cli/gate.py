@@ -9,33 +9,27 @@ import typer
 from wootz.cli.flags import Flags, verb
 from wootz.cli.words import OVERRIDES, verdict_text
 
+PARENTS = Annotated[list[str], typer.Option("--parent", help="What it came from: a model spec, or SPEC=SUITE. Repeat.")]
 
-@verb("out", "if_exists", "seed", "device", "yes")
+
+@verb("out", "seed", "device")
 def gate(
     flags: Flags,
-    child: Annotated[str, typer.Argument(help="A run directory, or any model spec.")],
+    model: Annotated[str, typer.Argument(help="The new model: any model spec.")],
     overrides: OVERRIDES = None,
-    parent: Annotated[
-        list[str] | None, typer.Option("--parent", help="What it is compared with (default: what the run came from).")
-    ] = None,
+    *,
+    parent: PARENTS,
 ) -> int:
-    """Judge a model against the one it came from; exit 1 when it does not pass.
+    """Judge a model against the one it came from. Exits 0 if it passes, 1 if not.
 
-    Settings are those of a recipe's gate section.
+    Settings are those of a recipe's gate: target=held_out.jsonl, suite=small, policy=better, limits.kl=0.3...
     """
-    from wootz.api import gate as api
-    from wootz.cli.display import display
+    from wootz.api.gate import gate as judge
     from wootz.core import yaml
     from wootz.core.config import validate
-    from wootz.core.rundir import RunDir
     from wootz.gates import GateConfig
 
-    recipe = api.recipe_of(child)
-    before = recipe.resolved()["gate"] if recipe is not None else None
-    config = validate(GateConfig, yaml.from_mapping(before or {}, source="gate").override(overrides or ()))
-    out = RunDir.create(flags.out, if_exists=flags.when_exists) if flags.out is not None else None
-    with display(flags) as progress:
-        verdict = api.gate(child, parent or (), config, out=out, progress=progress, **flags.given("seed", "device"))
-    told = verdict.to_json()
-    flags.result(told, verdict_text(told))
-    return 0 if told["passed"] else 1
+    config = validate(GateConfig, yaml.from_mapping({}, source="command line").override(overrides or ()))
+    verdict = judge(model, parent, config, note=flags.note, **flags.given("out", "seed", "device")).to_json()
+    flags.result(verdict, verdict_text(verdict))
+    return 0 if verdict["passed"] else 1

@@ -52,30 +52,38 @@ def run_text(run: Any) -> str:
 
 
 def verdict_text(verdict: Mapping[str, Any]) -> str:
-    """Returns a gate's verdict as a table, one line a measure."""
-    rows = [("measure", "verdict", "parent", "child", "difference", "95% interval", "n")]
+    """Returns a gate's verdict as a table, one line a measure; for limits, whether they hold."""
+    rows = [("measure", "verdict", "parent", "child", "difference", "95% interval", "limit", "n")]
     for name, measure in verdict["measures"].items():
         low, high = _number(measure.get("low"), sign=True), _number(measure.get("high"), sign=True)
         rows.append(
             (
                 name,
-                str(measure["verdict"]),
+                _standing(measure),
                 _number(measure.get("parent")),
                 _number(measure.get("child")),
                 _number(measure.get("difference"), sign=True),
                 f"[{low}, {high}]" if low and high else "",
+                _number(measure.get("limit")),
                 str(measure.get("n", "")),
             )
         )
-    return f"{'PASSED' if verdict['passed'] else 'NOT PASSED'}\n{table(rows)}"
+    notes = [f"  {name}: {m['note']}" for name, m in verdict["measures"].items() if m.get("note")]
+    return "\n".join([("PASSED" if verdict["passed"] else "NOT PASSED"), table(rows), *notes])
 
 
-def measures_text(told: Mapping[str, Any]) -> str:
-    """Returns one model's measures as a table."""
-    rows = [("measure", "value", "n")]
-    rows += [
-        (name, _number(measure.get("value")), str(measure.get("n", ""))) for name, measure in told["measures"].items()
-    ]
+def _standing(measure: Mapping[str, Any]) -> str:
+    if measure.get("limit") is None or measure.get("held") is None:
+        return str(measure["verdict"])
+    return "held" if measure["held"] else f"not held ({measure['verdict']})"
+
+
+def measures_text(measures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the measures of one model as a table."""
+    rows = [("measure", "mean", "95% interval", "n")]
+    for name, one in measures.items():
+        low, high = _number(one.get("low")), _number(one.get("high"))
+        rows.append((name, _number(one.get("mean")), f"[{low}, {high}]" if low and high else "", str(one["n"])))
     return table(rows)
 
 

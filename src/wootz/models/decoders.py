@@ -162,7 +162,7 @@ class Decoding:
 
 
 def decoding_of(model: LanguageModel) -> Decoding:
-    """Returns how the model is decoded; tried out at first use and when its module is another (an adapter was added)."""
+    """Returns how the model is decoded; tried at first use, and again when its module is another (an adapter was added)."""
     decoding: Decoding | None = getattr(model, "_decoding", None)
     if decoding is None or decoding.module is not model.module:
         decoding = _make_decoding(model)

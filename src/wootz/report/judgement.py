@@ -94,7 +94,9 @@ def _measure(files: RunFiles, name: str, found: dict[str, Any]) -> Measure:
     standing = _STANDINGS.get(verdict.lower(), "neutral")
     if verdict == "same":
         standing = "good" if kind == "limit" and limit is None else "neutral"
-    if kind == "limit" and limit is not None and verdict in ("better", "worse", "same", "unclear"):
+    if isinstance(summary.get("held"), bool) and kind == "limit":
+        standing = "good" if summary["held"] else "bad" if verdict == "worse" else "unclear"
+    elif kind == "limit" and limit is not None and verdict in ("better", "worse", "same", "unclear"):
         high = finite(summary.get("high"))
         standing = (
             "unclear" if high is None else "good" if high <= limit else "bad" if verdict == "worse" else "unclear"

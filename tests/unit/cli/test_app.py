@@ -239,7 +239,7 @@ def test_signals_end_with_130(number):
 
 
 def test_a_reader_that_goes_away():
-    code = "import sys; from wootz.cli.app import main; sys.exit(main(['recipe', 'schema']))"
+    code = "import sys; from wootz.cli.app import main; sys.exit(main(['recipe', 'list']))"
     variables = {**os.environ, "PYTHONPATH": str(SRC)}
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
