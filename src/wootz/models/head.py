@@ -35,7 +35,7 @@ class Head:
     module: nn.Module
     softcap: float | None = None
 
-    def logits(self, hidden: Float[Tensor, "n D"]) -> Float[Tensor, "n V"]:
+    def logits(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]:
         logits = self.module(hidden)
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 

@@ -150,7 +150,7 @@ def cheapest(plans: Sequence[Plan], width: int) -> Plan:
     return min(plans, key=lambda plan: plan.num_slots + plan.pairs() / (2.5 * width))
 
 
-def _needed(tokens: tuple[int, ...], mask: Bool[np.ndarray, " R"]) -> tuple[tuple[int, ...], Bool[np.ndarray, " R"]]:
+def _needed(tokens: tuple[int, ...], mask: Bool[np.ndarray, " R"]) -> tuple[tuple[int, ...], Bool[np.ndarray, " S"]]:
     last = int(np.flatnonzero(mask)[-1]) + 1 if mask.any() else 0
     return tokens[:last], mask[:last]
 
