@@ -24,7 +24,7 @@ class DataRequest(DataConfig):
 
     model: str = "smollm2-135m"
     """Any model spec; only its tokenizer is loaded."""
-    max_length: int = Field(TrainConfig().max_length, gt=1)
+    max_length: int = Field(default=TrainConfig().max_length, gt=1)
     """Longest prompt plus completion, in tokens."""
 
 
@@ -77,7 +77,7 @@ def look(source: str | Path, overrides: Iterable[str] = ()) -> DataView:
 class ShowRequest(Config):
     """How much to show."""
 
-    rows: int = Field(2, gt=0)
+    rows: int = Field(default=2, gt=0)
     """Rows, from the first."""
 
 

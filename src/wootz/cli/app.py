@@ -43,7 +43,7 @@ _EXAMPLES = {
     "train": "wootz train dpo data.train=prefs.jsonl train.lr=2e-5 --dry-run",
     "resume": "wootz resume runs/dpo",
     "generate": "wootz generate smollm2-135m 'What is a crucible?' max_new_tokens=64",
-    "eval": "wootz eval runs/dpo small",
+    "eval": "wootz eval runs/dpo target=held_out.jsonl",
     "gate": "wootz gate runs/dpo --parent smollm2-135m",
     "report": "wootz report runs/dpo",
     "card": "wootz card runs/dpo",

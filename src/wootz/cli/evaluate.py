@@ -13,20 +13,17 @@ from wootz.cli.words import OVERRIDES, measures_text
 @verb("out", "seed", "device")
 def evaluate(
     flags: Flags,
-    model: Annotated[str, typer.Argument(help="Any model spec.")],
-    suite: Annotated[str, typer.Argument(help="small, full, none, or a folder of prompt sets.")] = "small",
+    model: Annotated[str, typer.Argument(help="A run directory, or any model spec.")],
     overrides: OVERRIDES = None,
 ) -> None:
-    """Measure a model.
+    """Measure one model; wootz gate compares.
 
-    Settings are those of a recipe's gate: target=held_out.jsonl, verifier='{type: exact}', max_items=200...
+    Settings: suite, target, verifier, measures, max_items, max_new_tokens, temperature, confidence.
     """
-    from wootz.api.evaluate import evaluate as measure
+    from wootz.api import evaluate as api
     from wootz.core import yaml
     from wootz.core.config import validate
-    from wootz.gates import GateConfig
 
-    document = yaml.from_mapping({"suite": suite}, source="command line").override(overrides or ())
-    config = validate(GateConfig, document)
-    found = measure(model, config, note=flags.note, **flags.given("out", "seed", "device"))
+    config = validate(api.EvaluateConfig, yaml.from_mapping({}, source="eval").override(overrides or ()))
+    found = api.evaluate(model, config, note=flags.note, **flags.given("out", "seed", "device"))
     flags.result({"model": model, "measures": found}, measures_text(found))

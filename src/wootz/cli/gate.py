@@ -9,27 +9,34 @@ import typer
 from wootz.cli.flags import Flags, verb
 from wootz.cli.words import OVERRIDES, verdict_text
 
-PARENTS = Annotated[list[str], typer.Option("--parent", help="What it came from: a model spec, or SPEC=SUITE. Repeat.")]
+PARENTS = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parent", metavar="MODEL[=SUITE]", help="What it came from; may be repeated (default: a run's own)."
+    ),
+]
 
 
 @verb("out", "seed", "device")
 def gate(
     flags: Flags,
-    model: Annotated[str, typer.Argument(help="The new model: any model spec.")],
+    model: Annotated[str, typer.Argument(help="The new model: a run directory, or any model spec.")],
     overrides: OVERRIDES = None,
-    *,
-    parent: PARENTS,
+    parent: PARENTS = None,
 ) -> int:
-    """Judge a model against the one it came from. Exits 0 if it passes, 1 if not.
+    """Judge a model against the one it came from; exit 1 when it does not pass.
 
     Settings are those of a recipe's gate: target=held_out.jsonl, suite=small, policy=better, limits.kl=0.3...
     """
-    from wootz.api.gate import gate as judge
+    from wootz.api import gate as api
     from wootz.core import yaml
     from wootz.core.config import validate
     from wootz.gates import GateConfig
 
-    config = validate(GateConfig, yaml.from_mapping({}, source="command line").override(overrides or ()))
-    verdict = judge(model, parent, config, note=flags.note, **flags.given("out", "seed", "device")).to_json()
+    recipe = api.recipe_of(model)
+    own = recipe.resolved()["gate"] if recipe is not None else None
+    config = validate(GateConfig, yaml.from_mapping(own or {}, source="gate").override(overrides or ()))
+    options = flags.given("out", "seed", "device")
+    verdict = api.gate(model, parent or (), config, note=flags.note, **options).to_json()
     flags.result(verdict, verdict_text(verdict))
     return 0 if verdict["passed"] else 1

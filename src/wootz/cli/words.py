@@ -53,7 +53,7 @@ def run_text(run: Any) -> str:
 
 def verdict_text(verdict: Mapping[str, Any]) -> str:
     """Returns a gate's verdict as a table, one line a measure; for limits, whether they hold."""
-    rows = [("measure", "verdict", "parent", "child", "difference", "95% interval", "limit", "n")]
+    rows = [("measure", "verdict", "parent", "child", "difference", "interval", "limit", "n")]
     for name, measure in verdict["measures"].items():
         low, high = _number(measure.get("low"), sign=True), _number(measure.get("high"), sign=True)
         rows.append(
@@ -80,7 +80,7 @@ def _standing(measure: Mapping[str, Any]) -> str:
 
 def measures_text(measures: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the measures of one model as a table."""
-    rows = [("measure", "mean", "95% interval", "n")]
+    rows = [("measure", "mean", "interval", "n")]
     for name, one in measures.items():
         low, high = _number(one.get("low")), _number(one.get("high"))
         rows.append((name, _number(one.get("mean")), f"[{low}, {high}]" if low and high else "", str(one["n"])))

@@ -1,14 +1,15 @@
 """Results as text."""
 
-from wootz.cli.words import plan_text, table, verdict_text
+from wootz.cli.words import measures_text, plan_text, table, verdict_text
 
 VERDICT = {
     "passed": False,
-    "policy": "better",
+    "policy": {"target": "better"},
     "measures": {
         "target": {
             "verdict": "better",
-            "against": "base",
+            "kind": "target",
+            "held": True,
             "parent": 0.081,
             "child": 0.7,
             "difference": 0.6190001,
@@ -17,15 +18,19 @@ VERDICT = {
             "n": 200,
             "limit": None,
         },
-        "length": {
-            "verdict": "void",
-            "parent": None,
-            "child": None,
-            "difference": None,
-            "low": None,
-            "high": None,
-            "n": 3,
+        "kl": {
+            "verdict": "worse",
+            "kind": "limit",
+            "held": False,
+            "parent": 0.0,
+            "child": 0.9,
+            "difference": 0.9,
+            "low": 0.7,
+            "high": 1.1,
+            "n": 24,
+            "limit": 0.5,
         },
+        "length": {"verdict": "void", "kind": "limit", "held": None, "n": 3, "note": "it needs weights"},
     },
 }
 
@@ -33,9 +38,23 @@ VERDICT = {
 def test_a_verdict_comes_first_and_its_numbers_are_aligned():
     assert verdict_text(VERDICT).splitlines() == [
         "NOT PASSED",
-        "  measure  verdict  parent  child  difference  95% interval      n",
-        "  target   better    0.081    0.7      +0.619  [+0.55, +0.68]  200",
-        "  length   void                                                  3",
+        "  measure  verdict           parent  child  difference  interval        limit    n",
+        "  target   better             0.081    0.7      +0.619  [+0.55, +0.68]         200",
+        "  kl       not held (worse)       0    0.9        +0.9  [+0.7, +1.1]      0.5   24",
+        "  length   void                                                                  3",
+        "  length: it needs weights",
+    ]
+
+
+def test_measures_of_one_model():
+    told = {
+        "target": {"mean": 0.25, "low": 0.1, "high": 0.4, "n": 40},
+        "x": {"mean": None, "low": None, "high": None, "n": 0},
+    }
+    assert measures_text(told).splitlines() == [
+        "  measure  mean  interval     n",
+        "  target   0.25  [0.1, 0.4]  40",
+        "  x                           0",
     ]
 
 
