@@ -147,7 +147,7 @@ def _carry_out(
     model = load(recipe.model, device=device, train="lora" if recipe.model.lora else "full")
     loop = _build_loop(recipe, objective, data, model, recorder=recorder, world=world)
     if run is not None:
-        run.write_json("env.json", describe_environment() | {"model": model.fingerprint(), "data": data.hashes})
+        run.write_json("env.json", describe_environment() | {"model": model.fingerprint(), "data": data.fingerprint})
     _take_up(loop, run, recorder, world)
     loop.run()
     for event in model.events:

@@ -42,7 +42,7 @@ def paired(
         ValueError: No items, or different numbers of them.
 
     Example:
-        >>> paired([1, 1, 1, 0], [0, 0, 1, 0]).mean
+        >>> paired([1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0]).mean
         0.5
     """
     if len(child) != len(parent) or not len(child):

@@ -1,0 +1,137 @@
+"""Measures a model, pairs its own answers with right ones, trains, and gates the result. The verb ``wootz quickstart``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from wootz.api.quickstart.job import Task, first_word, tasks
+from wootz.api.recipe import Recipe, load_recipe
+from wootz.api.train import Run, train
+from wootz.core.rundir import RunDir
+from wootz.core.stats import proportion
+from wootz.data import write
+from wootz.evals.items import items_of
+from wootz.evals.subject import Subject
+from wootz.models import Sampling, load
+from wootz.signals import checked_score
+from wootz.signals.text import ExactConfig
+from wootz.training.recorder import Progress
+
+RECIPE = "quickstart"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    train: int = 240
+    samples: int = 2
+    held_out: int = 240
+    max_new_tokens: int = 24
+
+
+def quickstart(
+    *,
+    out: str | Path = Path("runs") / RECIPE,
+    if_exists: Literal["ask", "resume", "new", "fail"] = "ask",
+    seed: int = 0,
+    device: str = "auto",
+    model: str | None = None,
+    size: Size | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Returns the run: the built-in model, trained to name the city a parcel should go to, with its verdict.
+
+    Args:
+        out: The run directory.
+        if_exists: ``new`` moves an earlier run aside; ``resume`` goes on with its training.
+        seed: Draws other messages, samples, orders.
+        model: Another model spec.
+        size: Another amount of work.
+        progress: A display.
+    """
+    size = size or Size()
+    recipe = load_recipe(RECIPE)
+    base = model or recipe.model.base
+    run = RunDir.create(Path(out), if_exists=if_exists)
+    say = _teller(progress)
+    prefs, held_out = run.path / "prefs.jsonl", run.path / "held_out.jsonl"
+    if not (prefs.exists() and held_out.exists()):
+        _make_data(run, base, size, seed=seed, device=device, say=say)
+    say("training on the pairs, then the gate")
+    settings = [f"model.base={base}", f"data.train={prefs}", f"gate.target={held_out}", f"seed={seed}"]
+    prepared = load_recipe(recipe, settings)
+    done = train(prepared, out=run.path, if_exists="resume", device=device, progress=progress)
+    assert isinstance(done, Run)
+    say(f"done; the report is {done.path / 'report.html'}")
+    return done
+
+
+def _make_data(run: RunDir, base: str, size: Size, *, seed: int, device: str, say: Any) -> None:
+    """Writes the held-out rows, the parent's standing on them with the control, and the preference pairs."""
+    held_out = tasks(size.held_out, held_out=True, seed=seed)
+    write([task.row() for task in held_out], run.path / "held_out.jsonl")
+    say(f"loading {base}")
+    model = load(base, device=device)
+    say(f"asking {base} {len(held_out)} held-out questions")
+    before = _measure(model, held_out, size)
+    run.write_json("control.json", before)
+    right, cut = before["parent"]["mean"], before["first_word"]["mean"]
+    say(f"right and bare: {right:.0%}; its answers cut at the first word: {cut:.0%}")
+    train_tasks = tasks(size.train, held_out=False, seed=seed)
+    say(f"sampling {size.samples} answers to each of {len(train_tasks)} other questions, to learn from")
+    pairs = _pairs(model, train_tasks, size, seed=seed)
+    write(pairs, run.path / "prefs.jsonl")
+    say(f"{len(pairs)} pairs: the right, bare answer against the model's own wrong or chatty one")
+
+
+def _measure(model: Any, held_out: list[Task], size: Size) -> dict[str, Any]:
+    items = items_of([task.row() for task in held_out], where="held_out.jsonl")
+    groups = Subject(model).answer(items, name="target", max_new_tokens=size.max_new_tokens)
+    whole = sum(int(inner[0].value or 0) for inner in checked_score(ExactConfig().build(), groups))
+    cut = sum(first_word(g.completions[0].text) == t.gold for g, t in zip(groups, held_out, strict=True))
+    named = sum(t.gold in g.completions[0].text for g, t in zip(groups, held_out, strict=True))
+    found = {"parent": whole, "first_word": cut, "mentioned": named}
+    return {name: _share(count, len(held_out)) for name, count in found.items()}
+
+
+def _share(count: int, n: int) -> dict[str, float]:
+    low, high = proportion(count, n)
+    return {"mean": count / n, "low": low, "high": high, "n": n}
+
+
+def _pairs(model: Any, train_tasks: list[Task], size: Size, *, seed: int) -> list[dict[str, Any]]:
+    """Right answer (chosen) and the model's own that the verifier turns down (rejected), as conversations."""
+    items = items_of([task.row() for task in train_tasks], where="train")
+    subject = Subject(model)
+    from wootz.evals.items import to_group
+
+    asked = [to_group(item, subject.tokenizer) for item in items]
+    sampling = Sampling(temperature=0.7, max_new_tokens=size.max_new_tokens, num_samples=size.samples)
+    answered = model.generate(asked, sampling, seed=seed)
+    scores = checked_score(ExactConfig().build(), answered)
+    rows = []
+    for task, group, inner in zip(train_tasks, answered, scores, strict=True):
+        wrong = [c.text.strip() for c, s in zip(group.completions, inner, strict=True) if not s.value and c.text.strip()]
+        for text in dict.fromkeys(wrong):
+            row = {"prompt": [{"role": "user", "content": task.prompt}]}
+            row |= {"chosen": [{"role": "assistant", "content": task.gold}]}
+            rows.append(row | {"rejected": [{"role": "assistant", "content": text}]})
+    return rows
+
+
+def _teller(progress: Progress | None):
+    """Says what is happening, with the minutes since the start."""
+    started = time.monotonic()
+
+    def say(message: str) -> None:
+        if progress is not None:
+            minutes, seconds = divmod(int(time.monotonic() - started), 60)
+            progress.note(f"[{minutes}:{seconds:02d}] {message}")
+
+    return say
+
+
