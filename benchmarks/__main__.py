@@ -21,8 +21,12 @@ def main() -> None:
         return
     for side in ("ours", "peer"):
         row = result[side]
-        print(f"{side:5} {row['median_s']:8.2f} s   peak {row['peak_mb']:8.0f} MB   {row['runs']} runs   {row['settings']}")
-    print(f"ratio {result['ratio']:.2f} (peer's median time / ours), memory {result['memory_ratio']:.2f} (ours / peer's)")
+        print(
+            f"{side:5} {row['median_s']:8.2f} s   peak {row['peak_mb']:8.0f} MB   {row['runs']} runs   {row['settings']}"
+        )
+    print(
+        f"ratio {result['ratio']:.2f} (peer's median time / ours), memory {result['memory_ratio']:.2f} (ours / peer's)"
+    )
     print(f"equal: {result['equal']} ({result['tolerance']})")
 
 

@@ -8,7 +8,6 @@ import torch
 
 from tests.conformance.cases import annotated, loss_and_gradient, rows_for
 from tests.unit.training.bigram import Bigram
-from wootz.core.batch import GroupBatch
 from wootz.core.records import Completion, Sequence
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-11}
@@ -82,7 +81,8 @@ def edges_are_finite(objective) -> None:
             g,
             id=f"off{g.id}",
             completions=tuple(
-                Completion(c.tokens, per_token={"loss_mask": np.zeros(len(c.tokens), dtype=bool)}) for c in g.completions
+                Completion(c.tokens, per_token={"loss_mask": np.zeros(len(c.tokens), dtype=bool)})
+                for c in g.completions
             ),
         )
         for g in rows[2:3]
@@ -155,5 +155,3 @@ OBJECTIVE_CHECKS = (
     reference_identity_at_step_zero,
     prompt_is_not_trained,
 )
-
-

@@ -37,7 +37,9 @@ def test_what_cannot_be_paired(sizes):
         paired([1.0] * sizes[0], [1.0] * sizes[1])
 
 
-@pytest.mark.parametrize(("chance_up", "chance_down", "n"), [(0.3, 0.1, 60), (0.05, 0.05, 40), (0.6, 0.0, 30), (0.01, 0.02, 80)])
+@pytest.mark.parametrize(
+    ("chance_up", "chance_down", "n"), [(0.3, 0.1, 60), (0.05, 0.05, 40), (0.6, 0.0, 30), (0.01, 0.02, 80)]
+)
 def test_coverage_of_paired_proportions(chance_up, chance_down, n):
     rng = np.random.default_rng(0)
     draws = rng.multinomial(n, [chance_up, chance_down, 1 - chance_up - chance_down], size=1500)

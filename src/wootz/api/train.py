@@ -26,7 +26,10 @@ from wootz.core.protocols import Objective
 from wootz.core.rundir import RunDir
 from wootz.data import Prepared, audit, prepare
 from wootz.gates import gate
+from wootz.gates.run import measures_of
 from wootz.models import LanguageModel, load, load_tokenizer
+from wootz.models.loading import resolve_device
+from wootz.models.spec import parse_spec
 from wootz.report import card, render
 from wootz.training.annotators import DeferredRole, LogpCache, RoleLogp
 from wootz.training.checkpoint import newest_checkpoint
@@ -94,7 +97,7 @@ def train(
     if dry_run is not None:
         return _dry_run(recipe, dry_run, device=device)
     world = World.from_environment()
-    objective = _plan(recipe)
+    objective = _plan(recipe, device)
     with _run_directory(recipe, out, if_exists, world) as run:
         return _carry_out(recipe, objective, run, world=world, device=device, progress=progress)
 
@@ -166,8 +169,10 @@ def _out(recipe: Recipe) -> Path:
     return Path("runs") / recipe.name
 
 
-def _plan(recipe: Recipe) -> Objective:
+def _plan(recipe: Recipe, device: str) -> Objective:
     """Checks what can be known without data or weights; returns the objective."""
+    resolve_device(device)
+    parse_spec(recipe.model.base, revision=recipe.model.revision)
     objective = recipe.objective.build()
     unknown = set(objective.needs.annotations) - {"ref_logp"}
     if unknown:
@@ -201,6 +206,9 @@ def _read_data(recipe: Recipe, objective: Objective) -> Prepared:
         raise RecipeError(
             "eval needs held-out rows", where="eval", fix="data: {held_out: FILE} or {held_out_fraction: 0.1}"
         )
+    if recipe.gate is not None:
+        # What the gate will measure is read now, so that a bad target is known before hours of training.
+        measures_of(recipe.gate, suite=recipe.gate.suite, tokenizer=tokenizer)
     return data
 
 
@@ -308,7 +316,7 @@ def _finish(recipe: Recipe, run: RunDir, *, device: str, progress: Progress | No
 
 def _dry_run(recipe: Recipe, stage: DryRun, *, device: str) -> dict[str, Any]:
     """Goes as far as ``stage`` and returns what was found on the way."""
-    objective = _plan(recipe)
+    objective = _plan(recipe, device)
     found: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "out": str(_out(recipe))}
     data = _read_data(recipe, objective)
     source = DatasetSource(data.train, recipe.train, seed=recipe.seed)

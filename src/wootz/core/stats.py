@@ -30,9 +30,7 @@ class Estimate:
     confidence: float = 0.95
 
 
-def paired(
-    child: Sequence[float], parent: Sequence[float], *, confidence: float = 0.95, seed: int = 0
-) -> Estimate:
+def paired(child: Sequence[float], parent: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> Estimate:
     """Returns the mean difference of paired items with its interval.
 
     Items that are all 0 or 1: the Agresti-Min interval (2005, Statistics in Medicine 24:729) and McNemar's exact test.

@@ -74,9 +74,7 @@ def items_of(rows: Sequence[Mapping[str, Any]], *, where: str) -> list[Item]:
 def _column(row: Mapping[str, Any], names: Sequence[str], where: str) -> str:
     found = next((name for name in names if name in row), None)
     if found is None:
-        raise DataError(
-            "no column to ask", where=where, found=", ".join(row), expected=f"one of {', '.join(names)}"
-        )
+        raise DataError("no column to ask", where=where, found=", ".join(row), expected=f"one of {', '.join(names)}")
     return found
 
 

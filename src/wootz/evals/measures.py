@@ -149,7 +149,8 @@ class Length(_Common):
     def measure(self, subject: Subject, parent: Subject | None = None) -> list[Result]:  # noqa: ARG002
         groups = subject.answer(self.items, name=self.asked_as, max_new_tokens=self.max_new_tokens)
         return [
-            _result(i, g, math.log(max(1, len(g.completions[0].tokens)))) for i, g in zip(self.items, groups, strict=True)
+            _result(i, g, math.log(max(1, len(g.completions[0].tokens))))
+            for i, g in zip(self.items, groups, strict=True)
         ]
 
 

@@ -2,7 +2,9 @@
 
 import re
 
-_REFUSAL = re.compile(r"\b(i('| a)?m sorry|i can(no|')?t|i cannot|unable to|can't (help|assist)|i won't)\b", re.IGNORECASE)
+_REFUSAL = re.compile(
+    r"\b(i('| a)?m sorry|i can(no|')?t|i cannot|unable to|can't (help|assist)|i won't)\b", re.IGNORECASE
+)
 
 
 def is_refusal(text: str) -> bool:

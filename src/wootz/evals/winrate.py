@@ -38,7 +38,9 @@ def length_controlled(
         p = _sigmoid(design @ weights)
         p0 = _sigmoid(weights[0])
         gradient = design.T @ (y - p) - penalty @ weights + pull * prior * (0.5 - p0)
-        curvature = (design * (p * (1 - p))[:, None]).T @ design + penalty + pull * np.outer(prior, prior) * p0 * (1 - p0)
+        curvature = (
+            (design * (p * (1 - p))[:, None]).T @ design + penalty + pull * np.outer(prior, prior) * p0 * (1 - p0)
+        )
         curvature += 1e-12 * np.eye(2)
         change = np.clip(np.linalg.solve(curvature, gradient), -2, 2)
         weights += change

@@ -55,5 +55,3 @@ class GateConfig(Config):
         if self.target is None and self.verifier != type(self).model_fields["verifier"].default:
             raise ValueError("verifier does nothing without a target")
         return self
-
-

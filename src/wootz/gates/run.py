@@ -73,7 +73,9 @@ def gate(
     return verdict
 
 
-def measure_model(model: Any, config: GateConfig, *, seed: int = 0, note: Note | None = None) -> dict[str, list[Result]]:
+def measure_model(
+    model: Any, config: GateConfig, *, seed: int = 0, note: Note | None = None
+) -> dict[str, list[Result]]:
     """Returns every measure's items for one model alone; distances from a parent are left out."""
     subject = Subject(model, seed, config.temperature)
     found = {}
@@ -146,7 +148,9 @@ def _measure(
         why = "it needs weights, and an endpoint has none"
         return Judged("void", measure.kind, None, against, 0, limit=measure.limit, about=measure.about, note=why)
     mine, theirs = measure.measure(child, parent), measure.measure(parent, None)
-    judged = judge(measure, mine, theirs, against=against, margin=config.margin, confidence=config.confidence, seed=seed)
+    judged = judge(
+        measure, mine, theirs, against=against, margin=config.margin, confidence=config.confidence, seed=seed
+    )
     if out is not None:
         models = {"child": {"name": child.model.name}, "parent": {"name": parent.model.name}}
         document = {"measure": name, "kind": measure.kind, "models": models, "items": _items(mine, theirs)}

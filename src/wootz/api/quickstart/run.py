@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wootz.api.quickstart.job import Task, first_word, tasks
-from wootz.api.recipe import Recipe, load_recipe
+from wootz.api.recipe import load_recipe
 from wootz.api.train import Run, train
 from wootz.core.rundir import RunDir
 from wootz.core.stats import proportion
@@ -115,7 +115,9 @@ def _pairs(model: Any, train_tasks: list[Task], size: Size, *, seed: int) -> lis
     scores = checked_score(ExactConfig().build(), answered)
     rows = []
     for task, group, inner in zip(train_tasks, answered, scores, strict=True):
-        wrong = [c.text.strip() for c, s in zip(group.completions, inner, strict=True) if not s.value and c.text.strip()]
+        wrong = [
+            c.text.strip() for c, s in zip(group.completions, inner, strict=True) if not s.value and c.text.strip()
+        ]
         for text in dict.fromkeys(wrong):
             row = {"prompt": [{"role": "user", "content": task.prompt}]}
             row |= {"chosen": [{"role": "assistant", "content": task.gold}]}
@@ -133,5 +135,3 @@ def _teller(progress: Progress | None):
             progress.note(f"[{minutes}:{seconds:02d}] {message}")
 
     return say
-
-
