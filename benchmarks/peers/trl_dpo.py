@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import torch
 from datasets import Dataset, disable_caching
@@ -21,7 +22,7 @@ model = AutoModelForCausalLM.from_pretrained(
     settings["model"], dtype=getattr(torch, settings["dtype"]), attn_implementation=settings["attention"]
 )
 tokenizer = AutoTokenizer.from_pretrained(settings["model"])
-rows = [json.loads(line) for line in open(settings["rows"])]
+rows = [json.loads(line) for line in Path(settings["rows"]).read_text().splitlines()]
 lora = None
 if settings["lora"]:
     lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")

@@ -39,14 +39,13 @@ def generate(
     Raises:
         ModelError, MissingError: The model cannot be loaded.
     """
-    if isinstance(model, str):
-        model = load(model, device=device)
+    loaded: Any = load(model, device=device) if isinstance(model, str) else model
     several = not isinstance(prompts, str) and not (prompts and isinstance(prompts[0], dict))
     asked: Any = prompts if several else [prompts]
-    groups = [_group(str(index), prompt, getattr(model, "tokenizer", None)) for index, prompt in enumerate(asked)]
+    groups = [_group(str(index), prompt, getattr(loaded, "tokenizer", None)) for index, prompt in enumerate(asked)]
     if not groups:
         raise UsageError("no prompts")
-    return model.generate(groups, sampling or Sampling(), seed=seed, progress=progress)
+    return loaded.generate(groups, sampling or Sampling(), seed=seed, progress=progress)
 
 
 def generate_from(

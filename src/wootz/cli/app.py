@@ -53,7 +53,7 @@ _EXAMPLES = {
 for _panel, _functions in _VERBS.items():
     for _function in _functions:
         _name = {"evaluate": "eval"}.get(_function.__name__, _function.__name__)
-        app.command(_name, rich_help_panel=_panel, epilog=f"Example:  {_EXAMPLES[_name]}")(_function)
+        app.command(_name, rich_help_panel=_panel, epilog=f"Example:  {_EXAMPLES[str(_name)]}")(_function)
 app.add_typer(data.app, name="data", rich_help_panel="Look up")
 app.add_typer(recipe.app, name="recipe", rich_help_panel="Look up")
 

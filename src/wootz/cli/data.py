@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,7 +25,7 @@ def check(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> int:
 
     view = look(source, overrides or ())
     found = view.prepared
-    summary = found.summary() | {"ok": view.ok}
+    summary: dict[str, Any] = found.summary() | {"ok": view.ok}
     verdict = "ok: training would take it" if view.ok else f"checks that failed: {len(found.errors)}"
     parts = (findings_text(summary["findings"]), counts_text(found.counts), verdict)
     flags.result(summary, "\n".join(part for part in parts if part))

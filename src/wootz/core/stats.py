@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -96,7 +96,7 @@ def bootstrap_mean(
     if not (np.isfinite(low) and np.isfinite(high)):  # too few distinct values for the acceleration
         half = stats.t.ppf(0.5 + confidence / 2, n - 1) * x.std(ddof=1) / np.sqrt(n)
         low, high = mean - half, mean + half
-    return Estimate(mean, low, high, float(stats.ttest_1samp(x, 0.0).pvalue), n, confidence)
+    return Estimate(mean, low, high, _t_test(x), n, confidence)
 
 
 def _clustered(x: np.ndarray, clusters: list[object], rng: np.random.Generator, confidence: float) -> Estimate:
@@ -108,8 +108,13 @@ def _clustered(x: np.ndarray, clusters: list[object], rng: np.random.Generator, 
     draws = rng.integers(len(sums), size=(RESAMPLES, len(sums)))
     means = sums[draws].sum(1) / sizes[draws].sum(1)
     low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
-    p_value = float(stats.ttest_1samp(sums, 0.0).pvalue) if len(sums) > 1 and np.ptp(sums) else 1.0
+    p_value = _t_test(sums) if len(sums) > 1 and np.ptp(sums) else 1.0
     return Estimate(float(x.mean()), float(low), float(high), p_value, x.size, confidence)
+
+
+def _t_test(x: np.ndarray) -> float:
+    found: Any = stats.ttest_1samp(x, 0.0)
+    return float(found.pvalue)
 
 
 def proportion(successes: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:

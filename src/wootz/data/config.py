@@ -22,7 +22,7 @@ class DataConfig(Config):
     (``owner/name``, ``owner/name:split``)."""
     held_out: str | None = None
     """Rows that are never trained on, from a source like ``train``."""
-    held_out_fraction: float | None = Field(None, gt=0, lt=1)
+    held_out_fraction: float | None = Field(default=None, gt=0, lt=1)
     """Share of the prompts of ``train`` kept aside; all rows with the same prompt go to the same side."""
     columns: dict[str, str] = {}
     """Expected column name to the name in the file: ``{prompt: question, chosen: good, rejected: bad}``."""
@@ -31,7 +31,7 @@ class DataConfig(Config):
     chat: bool = False
     """Turn plain prompt and completion strings into user and assistant messages, so that the model's chat template
     applies. Without it plain strings are trained as they are."""
-    max_rows: int | None = Field(None, gt=0)
+    max_rows: int | None = Field(default=None, gt=0)
     """Read only the first so many rows of each source."""
     drop: tuple[str, ...] = ()
     """Checks whose rows are left out (and counted): ``[identical_pairs]``."""

@@ -27,7 +27,7 @@ class Item:
     """
 
     id: str
-    messages: tuple[Mapping[str, str], ...]
+    messages: tuple[dict[str, Any], ...]
     gold: Any = None
     columns: Mapping[str, Any] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class Result:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
-def as_messages(prompt: Any) -> tuple[Mapping[str, str], ...]:
+def as_messages(prompt: Any) -> tuple[dict[str, Any], ...]:
     """Returns a conversation: a text becomes a user's turn."""
     return ({"role": "user", "content": prompt},) if isinstance(prompt, str) else tuple(prompt)
 

@@ -96,12 +96,15 @@ def _sets(name: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+Scored = SIGNALS.field
+
+
 class _Measured(Config):
     name: str = Field(min_length=1, pattern=r"^[\w.-]+$")
     """Key in the verdict."""
     kind: Literal["target", "limit"] = "target"
     """target: must get better (or not worse); limit: must not get worse by more than the limit."""
-    limit: float | None = Field(None, gt=0)
+    limit: float | None = Field(default=None, gt=0)
     """How much worse a limit may get."""
 
     @model_validator(mode="after")
@@ -117,9 +120,9 @@ class VerifierConfig(_Measured):
     type: Literal["verifier"] = "verifier"
     file: str
     """Rows with a prompt and a gold answer."""
-    verifier: SIGNALS.field = ExactConfig()
+    verifier: Scored = ExactConfig()
     """What decides whether an answer is right."""
-    max_new_tokens: int = Field(64, gt=0)
+    max_new_tokens: int = Field(default=64, gt=0)
     """Longest answer."""
 
     def build(self) -> Verified:
@@ -168,9 +171,9 @@ class WinRateConfig(_Measured):
     type: Literal["win_rate"] = "win_rate"
     file: str
     """Rows with a prompt (and what the signal needs)."""
-    signal: SIGNALS.field
+    signal: Scored
     """What scores the answers of both."""
-    max_new_tokens: int = Field(128, gt=0)
+    max_new_tokens: int = Field(default=128, gt=0)
     """Longest answer."""
 
     def build(self) -> WinRate:

@@ -12,6 +12,8 @@ from wootz.signals import SIGNALS
 from wootz.signals.text import ExactConfig
 
 Allowed = Literal["unclear", "void"]
+Verifier = SIGNALS.field
+Measured = MEASURES.field
 
 
 class GateConfig(Config):
@@ -20,28 +22,28 @@ class GateConfig(Config):
     target: str | None = None
     """Held-out rows: prompt and gold (answered and verified), prompt, chosen and rejected (which is likelier), or
     prompt and completion (how likely)."""
-    verifier: SIGNALS.field = ExactConfig()
+    verifier: Verifier = ExactConfig()
     """Decides whether an answer to the target is right."""
     policy: Literal["better", "not_worse"] = "better"
     """What targets must be: better, or at least not worse than the margin."""
-    margin: float = Field(0.02, ge=0)
+    margin: float = Field(default=0.02, ge=0)
     """Differences of a target inside +-margin count as the same."""
     suite: str = "small"
     """Limit measures: small, full, none, or a folder of prompt sets."""
     limits: dict[str, float] = {}
     """Other limits for the suite's measures, by name."""
-    measures: tuple[MEASURES.field, ...] = ()
+    measures: tuple[Measured, ...] = ()
     """Further targets and limits."""
     allow: tuple[Allowed, ...] = ()
     """What may pass though it is not shown: unclear limits, or void ones (the parent fails them completely, or they
     cannot be measured)."""
-    max_items: int | None = Field(None, gt=0)
+    max_items: int | None = Field(default=None, gt=0)
     """At most this many rows of the target."""
-    max_new_tokens: int = Field(64, gt=0)
+    max_new_tokens: int = Field(default=64, gt=0)
     """Longest answer to the target."""
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(default=0.0, ge=0)
     """Of all answers; 0 is greedy, so that models differ by their weights alone."""
-    confidence: float = Field(0.95, gt=0.5, lt=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
     """Of every interval."""
 
     @model_validator(mode="after")

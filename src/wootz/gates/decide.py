@@ -137,5 +137,4 @@ def _passes(one: Judged, allow: Sequence[str]) -> bool:
         return True
     if one.kind == "target" or "unclear" not in allow or one.limit is None:
         return False
-    inside = abs(one.difference or 0.0) <= one.limit
-    return inside
+    return abs(one.difference or 0.0) <= one.limit

@@ -45,9 +45,9 @@ class SpikeGuardConfig(Config):
     """Warns, or stops, when a gradient is far larger than those before it."""
 
     type: Literal["spike"] = "spike"
-    factor: float = Field(10.0, gt=1)
+    factor: float = Field(default=10.0, gt=1)
     """Multiple of the median norm that counts as a spike."""
-    window: int = Field(20, ge=5)
+    window: int = Field(default=20, ge=5)
     """Steps the median is taken over; quiet until so many have passed."""
     action: Literal["warn", "stop"] = "warn"
     """What follows a spike."""

@@ -12,6 +12,7 @@ from wootz.core.config import Config
 from wootz.core.protocols import GuardVerdict
 
 CONTINUE = GuardVerdict("continue")
+Limit = tuple[Literal["stop", "warn"], float | None]
 
 
 class KLGuard:
@@ -27,7 +28,8 @@ class KLGuard:
         kl = metrics.get("kl/reference")
         if kl is None:
             return CONTINUE
-        for action, limit in (("stop", self._config.stop_above), ("warn", self._config.warn_above)):
+        limits: tuple[Limit, Limit] = (("stop", self._config.stop_above), ("warn", self._config.warn_above))
+        for action, limit in limits:
             if limit is not None and kl > limit:
                 message = f"answers are {kl:.2f} nats from the reference, above {action}_above {limit:g}"
                 return GuardVerdict(action, message, {"kl": kl, "limit": limit})
@@ -46,7 +48,7 @@ class KLGuardConfig(Config):
     type: Literal["kl"] = "kl"
     stop_above: float = Field(gt=0)
     """Nats an answer at which the run stops."""
-    warn_above: float | None = Field(None, gt=0)
+    warn_above: float | None = Field(default=None, gt=0)
     """Nats an answer at which an event is written."""
 
     def build(self) -> KLGuard:
@@ -71,7 +73,8 @@ class LengthGuard:
             self._first = length
         ratio = length / max(self._first, 1.0)
         evidence = {"length": length, "start": self._first, "ratio": ratio}
-        for action, limit in (("stop", self._config.stop_ratio), ("warn", self._config.warn_ratio)):
+        limits: tuple[Limit, Limit] = (("stop", self._config.stop_ratio), ("warn", self._config.warn_ratio))
+        for action, limit in limits:
             if limit is not None and ratio > limit:
                 message = f"answers are {ratio:.2f} times as long as at the start, above {action}_ratio {limit:g}"
                 return GuardVerdict(action, message, evidence)
@@ -88,9 +91,9 @@ class LengthGuardConfig(Config):
     """Warns, or stops, when sampled answers grow: the commonest way to please a signal without being better."""
 
     type: Literal["length"] = "length"
-    warn_ratio: float | None = Field(1.5, gt=1)
+    warn_ratio: float | None = Field(default=1.5, gt=1)
     """Growth over the start at which an event is written."""
-    stop_ratio: float | None = Field(None, gt=1)
+    stop_ratio: float | None = Field(default=None, gt=1)
     """Growth over the start at which the run stops."""
 
     def build(self) -> LengthGuard:

@@ -93,7 +93,7 @@ class CachedDecoder:
 
     def _forward(self, tokens: Tensor, real: Tensor, cache: DynamicCache) -> Tensor:
         positions = (real.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
-        options = {"logits_to_keep": 1} if _takes(self._model, "logits_to_keep") else {}
+        options: dict[str, Any] = {"logits_to_keep": 1} if _takes(self._model, "logits_to_keep") else {}
         if _takes(self._model, "position_ids"):
             options["position_ids"] = positions
         result = self._model(input_ids=tokens, attention_mask=real, past_key_values=cache, use_cache=True, **options)

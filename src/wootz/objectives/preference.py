@@ -112,11 +112,11 @@ class DPOConfig(Config):
     """Direct preference optimisation, with conservative label smoothing and an optional likelihood term."""
 
     type: Literal["dpo"] = "dpo"
-    beta: float = Field(0.1, gt=0)
+    beta: float = Field(default=0.1, gt=0)
     """Inverse temperature: how much a margin counts; larger stays closer to the reference."""
-    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     """Share of labels taken to be flipped (conservative DPO)."""
-    sft_weight: float = Field(0.0, ge=0)
+    sft_weight: float = Field(default=0.0, ge=0)
     """Weight of the chosen answer's negative log-likelihood per token; keeps its probability from falling."""
 
     def build(self) -> PairedPreference:

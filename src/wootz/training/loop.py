@@ -207,7 +207,7 @@ def _stop_requests() -> Iterator[list[int]]:
     """Collects Ctrl-C and SIGTERM while inside, so that a step is finished and saved; a second Ctrl-C is not caught."""
     received: list[int] = []
 
-    def remember(number: int, frame: Any) -> None:
+    def remember(number: int, _frame: Any) -> None:
         received.append(number)
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
