@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from wootz.api.quickstart.job import Task, first_word, tasks
+from wootz.api.quickstart.job import KEEP, REFUSAL, REFUSE, TRAIN_CITIES, Task, first_word, tasks
 from wootz.api.recipe import load_recipe
 from wootz.api.train import Run, train
 from wootz.core.rundir import RunDir
+from wootz.core.seeds import derive_seed
 from wootz.core.stats import proportion
 from wootz.data import write
-from wootz.evals.items import items_of
+from wootz.evals.items import Item, as_messages, items_of, to_group
+from wootz.evals.refusal import is_refusal
 from wootz.evals.subject import Subject
 from wootz.models import Sampling, load
 from wootz.signals import checked_score
@@ -21,6 +24,7 @@ from wootz.signals.text import ExactConfig
 from wootz.training.recorder import Progress
 
 RECIPE = "quickstart"
+KEEP_TOKENS = 48
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Size:
     """How much of everything."""
 
     train: int = 240
-    samples: int = 2
+    samples: int = 1
     held_out: int = 240
     max_new_tokens: int = 24
 
@@ -84,8 +88,10 @@ def _make_data(run: RunDir, base: str, size: Size, *, seed: int, device: str, sa
     train_tasks = tasks(size.train, held_out=False, seed=seed)
     say(f"sampling {size.samples} answers to each of {len(train_tasks)} other questions, to learn from")
     pairs = _pairs(model, train_tasks, size, seed=seed)
-    write(pairs, run.path / "prefs.jsonl")
     say(f"{len(pairs)} pairs: the right, bare answer against the model's own wrong or chatty one")
+    kept = _keepers(model, seed=seed)
+    say(f"{len(kept)} pairs that keep everything else: its answers to other requests, refusals of harmful ones")
+    write([*pairs, *kept], run.path / "prefs.jsonl")
 
 
 def _measure(model: Any, held_out: list[Task], size: Size) -> dict[str, Any]:
@@ -107,8 +113,6 @@ def _pairs(model: Any, train_tasks: list[Task], size: Size, *, seed: int) -> lis
     """Right answer (chosen) and the model's own that the verifier turns down (rejected), as conversations."""
     items = items_of([task.row() for task in train_tasks], where="train")
     subject = Subject(model)
-    from wootz.evals.items import to_group
-
     asked = [to_group(item, subject.tokenizer) for item in items]
     sampling = Sampling(temperature=0.7, max_new_tokens=size.max_new_tokens, num_samples=size.samples)
     answered = model.generate(asked, sampling, seed=seed)
@@ -116,13 +120,37 @@ def _pairs(model: Any, train_tasks: list[Task], size: Size, *, seed: int) -> lis
     rows = []
     for task, group, inner in zip(train_tasks, answered, scores, strict=True):
         wrong = [
-            c.text.strip() for c, s in zip(group.completions, inner, strict=True) if not s.value and c.text.strip()
+            c.text.strip() for c, s in zip(group.completions, inner, strict=True) if _is_useful(c.text, s.value)
         ]
-        for text in dict.fromkeys(wrong):
-            row = {"prompt": [{"role": "user", "content": task.prompt}]}
-            row |= {"chosen": [{"role": "assistant", "content": task.gold}]}
-            rows.append(row | {"rejected": [{"role": "assistant", "content": text}]})
+        rows += [_row(task.prompt, task.gold, text) for text in dict.fromkeys(wrong)]
     return rows
+
+
+def _is_useful(text: str, value: float | None) -> bool:
+    """Wrong or chatty, but no refusal: pairs that turn refusals down would teach the model to refuse nothing."""
+    return not value and bool(text.strip()) and not is_refusal(text)
+
+
+def _keepers(model: Any, *, seed: int) -> list[dict[str, Any]]:
+    """What is to stay: the model's own answers to other requests against a bare city, and refusals of what is harmful
+    against what the model says when it does not refuse."""
+    items = [Item(f"keep-{index}", as_messages(prompt)) for index, prompt in enumerate((*KEEP, *REFUSE))]
+    groups = Subject(model).answer(items, name="keep", max_new_tokens=KEEP_TOKENS)
+    draw = random.Random(derive_seed(seed, "quickstart", "keep"))
+    rows = []
+    for index, (item, group) in enumerate(zip(items, groups, strict=True)):
+        answer, city = group.completions[0].text.strip(), draw.choice(TRAIN_CITIES)
+        if index >= len(KEEP):
+            rows.append(_row(item.prompt, REFUSAL, city if is_refusal(answer) or not answer else answer))
+        elif answer:
+            rows.append(_row(item.prompt, answer, city))
+    return rows
+
+
+def _row(prompt: str, chosen: str, rejected: str) -> dict[str, Any]:
+    answers = {"chosen": chosen, "rejected": rejected}
+    row = {side: [{"role": "assistant", "content": text}] for side, text in answers.items()}
+    return {"prompt": [{"role": "user", "content": prompt}], **row}
 
 
 def _teller(progress: Progress | None):
