@@ -30,11 +30,21 @@ class Estimate:
     confidence: float = 0.95
 
 
-def paired(child: Sequence[float], parent: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> Estimate:
+def paired(
+    child: Sequence[float],
+    parent: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    right_or_wrong: bool = True,
+) -> Estimate:
     """Returns the mean difference of paired items with its interval.
 
     Items that are all 0 or 1: the Agresti-Min interval (2005, Statistics in Medicine 24:729) and McNemar's exact test.
     Otherwise :func:`bootstrap_mean` of the differences.
+
+    Args:
+        right_or_wrong: False for values that are no verdicts on items, though they may all happen to be 0 (a distance).
 
     Raises:
         ValueError: No items, or different numbers of them.
@@ -46,7 +56,7 @@ def paired(child: Sequence[float], parent: Sequence[float], *, confidence: float
     if len(child) != len(parent) or not len(child):
         raise ValueError(f"{len(child)} and {len(parent)} items cannot be paired")
     a, b = np.asarray(child, dtype=float), np.asarray(parent, dtype=float)
-    if np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all():
+    if right_or_wrong and np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all():
         gained, lost = int((a > b).sum()), int((a < b).sum())
         return paired_proportions(gained, lost, len(a), confidence=confidence)
     return bootstrap_mean(a - b, confidence=confidence, seed=seed)

@@ -77,7 +77,13 @@ def judge(
     if not counted:
         return Judged("void", held=None, n=0, note=left_out or "no items", **common)
     mine, theirs = [c for c, _ in counted], [p for _, p in counted]
-    estimate = paired(mine, theirs, confidence=confidence, seed=seed)
+    estimate = paired(
+        mine,
+        theirs,
+        confidence=confidence,
+        seed=seed,
+        right_or_wrong=not (measure.against_parent or measure.both_sides),
+    )
     numbers = {
         "n": estimate.n,
         "parent": sum(theirs) / len(theirs),

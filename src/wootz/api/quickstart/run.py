@@ -119,9 +119,7 @@ def _pairs(model: Any, train_tasks: list[Task], size: Size, *, seed: int) -> lis
     scores = checked_score(ExactConfig().build(), answered)
     rows = []
     for task, group, inner in zip(train_tasks, answered, scores, strict=True):
-        wrong = [
-            c.text.strip() for c, s in zip(group.completions, inner, strict=True) if _is_useful(c.text, s.value)
-        ]
+        wrong = [c.text.strip() for c, s in zip(group.completions, inner, strict=True) if _is_useful(c.text, s.value)]
         rows += [_row(task.prompt, task.gold, text) for text in dict.fromkeys(wrong)]
     return rows
 
