@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from datasets import Dataset, disable_caching
 from peft import LoraConfig
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 
 settings = json.loads(sys.argv[1])
 disable_caching()
-torch.manual_seed(0)
 model = AutoModelForCausalLM.from_pretrained(
     settings["model"], dtype=getattr(torch, settings["dtype"]), attn_implementation=settings["attention"]
 )
@@ -41,8 +41,7 @@ class Timed(DPOTrainer):
 with tempfile.TemporaryDirectory() as folder:
     config = DPOConfig(
         output_dir=folder,
-        per_device_train_batch_size=4,
-        num_train_epochs=1,
+        per_device_train_batch_size=settings["pairs_per_step"],
         max_steps=settings["steps"],
         learning_rate=settings["lr"],
         lr_scheduler_type="constant",
@@ -65,9 +64,17 @@ with tempfile.TemporaryDirectory() as folder:
     trainer = Timed(
         model=model, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, peft_config=lora
     )
+    if settings["adapter"]:
+        start = load_file(settings["adapter"])
+        named = dict(trainer.model.named_parameters())
+        with torch.no_grad():
+            for name, value in start.items():
+                named[name].copy_(value)
     started = time.perf_counter()
     trainer.train()
     seconds = time.perf_counter() - started + precompute_seconds
-losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-tokens = [len(trainer.train_dataset[0][key]) for key in trainer.train_dataset.column_names if key.endswith("_ids")]
+losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+tokens = [
+    len(trainer.train_dataset[0][key]) for key in sorted(trainer.train_dataset.column_names) if key.endswith("_ids")
+]
 print(json.dumps({"seconds": seconds, "precompute_s": precompute_seconds, "losses": losses, "first_row": tokens}))

@@ -1,0 +1,142 @@
+"""DPO on SmolLM2-135M: wootz and TRL 1.16.0 on the same 64 pairs, LoRA r=16 on all linear layers, 4 pairs a step.
+
+Prompts of 150 tokens, answers of 41, natural text (random words would make bf16 gradients meaningless). TRL runs at the best
+of the settings tried here. Equality: fp32 full fine-tuning, first ten losses; and at the timed bf16 setting the distance of
+each side's losses from the fp32 trajectory from the same adapter.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from transformers import AutoTokenizer
+
+from benchmarks.harness import ROOT, Side, alternate, document, peer_python
+from wootz.evals.items import built_in
+from wootz.models import LoraConfig, load
+from wootz.models.smollm2 import builtin_folder
+
+PAIRS, PROMPT, ANSWER, PER_STEP = 64, 150, 41, 4
+STEPS = PAIRS // PER_STEP
+EQUAL_STEPS = 10
+# Big buffers stay with the process on both sides: page faults cost the peer a third of its time otherwise.
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "68719476736",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+
+
+def make_rows(folder: Path, model: str) -> Path:
+    """Writes the pairs: passages of the built-in general text, cut to exact numbers of tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    texts = [row["text"] for row in built_in("general")]
+
+    def cut(start: int, count: int) -> str:
+        joined = " ".join(texts[(start + k) % len(texts)] for k in range(6))
+        return tokenizer.decode(tokenizer(joined).input_ids[:count])
+
+    path = folder / "rows.jsonl"
+    with path.open("w") as file:
+        for index in range(PAIRS):
+            answers = {"chosen": " " + cut(7 * index + 3, ANSWER), "rejected": " " + cut(11 * index + 5, ANSWER)}
+            file.write(json.dumps({"prompt": cut(index, PROMPT), **answers}) + "\n")
+    return path
+
+
+def make_adapter(folder: Path, model: str) -> Path:
+    """Writes the adapter that both sides start from."""
+    masters = load(model, dtype="fp32", train="lora", lora=LoraConfig()).masters()
+    path = folder / "adapter.safetensors"
+    save_file({name: value.detach().clone() for name, value in masters.items()}, path)
+    return path
+
+
+def run(rounds: int = 3) -> dict[str, Any]:
+    """Measures both sides, ``rounds`` times each, alternating; returns the benchmark's document."""
+    model = builtin_folder()
+    model = str(model[0] if isinstance(model, tuple) else model)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        common = {"model": model, "rows": str(make_rows(folder, model)), "pairs_per_step": PER_STEP}
+        timed = common | {"dtype": "bfloat16", "lora": True, "lr": 1e-5, "steps": STEPS, "adapter": None}
+        tried = _try_peer(timed)
+        best = min(tried, key=lambda one: one["seconds_a_pass"])
+        ours = _side("ours", timed)
+        peer = _side("peer", timed | {key: best[key] for key in ("dtype", "attention", "precompute")})
+        alternate([ours, peer], rounds)
+        equality = _equality(common, folder, model, best)
+    utilisation = statistics.median(answer["utilisation"] for answer in ours.answers)
+    return document(
+        "dpo",
+        ours,
+        peer,
+        equal=equality["equal"],
+        tolerance=equality["rule"],
+        utilisation=utilisation,
+        utilisation_rule="useful matrix products over the rate of plain matrix products in the same run",
+        matmul_gflops=statistics.median(answer["matmul_gflops"] for answer in ours.answers),
+        peer_settings_tried=tried,
+        equality=equality,
+    )
+
+
+def _side(name: str, settings: dict[str, Any]) -> Side:
+    if name == "ours":
+        return Side(
+            name, Path(sys.executable), ROOT / "benchmarks" / "ours_dpo.py", settings, {"PYTHONPATH": str(ROOT)}
+        )
+    full = {"attention": "eager", "precompute": True} | settings
+    return Side(name, peer_python("trl"), ROOT / "benchmarks" / "peers" / "trl_dpo.py", full, ALLOCATOR)
+
+
+def _try_peer(timed: dict[str, Any]) -> list[dict[str, Any]]:
+    """Seconds for one pass over the pairs at each setting, from four steps and the reference pass."""
+    tried = []
+    for dtype, attention, precompute in (
+        ("bfloat16", "eager", True),
+        ("bfloat16", "sdpa", True),
+        ("bfloat16", "eager", False),
+        ("float32", "sdpa", True),
+    ):
+        setting = {"dtype": dtype, "attention": attention, "precompute": precompute}
+        answer = _side("peer", timed | setting | {"steps": 4}).run()
+        steps = answer["seconds"] - answer["precompute_s"]
+        tried.append(setting | {"seconds_a_pass": answer["precompute_s"] + steps / 4 * STEPS})
+        print(f"tried {tried[-1]}", file=sys.stderr)
+    return tried
+
+
+def _equality(common: dict[str, Any], folder: Path, model: str, best: dict[str, Any]) -> dict[str, Any]:
+    peer = {"attention": best["attention"], "precompute": True}
+    full = common | {"dtype": "float32", "lora": False, "lr": 1e-6, "steps": EQUAL_STEPS, "adapter": None}
+    pairs = [_side("ours", full).run()["losses"], _side("peer", full | peer).run()["losses"]]
+    full_difference = max(abs(a - b) for a, b in zip(*pairs, strict=True))
+    adapter = {"lora": True, "lr": 1e-4, "steps": EQUAL_STEPS, "adapter": str(make_adapter(folder, model))}
+    exact = _side("peer", common | adapter | peer | {"dtype": "float32"}).run()["losses"]
+    ours = _side("ours", common | adapter | {"dtype": "bfloat16"}).run()["losses"]
+    theirs = _side("peer", common | adapter | peer | {"dtype": "bfloat16"}).run()["losses"]
+    mine, peers = _distance(ours, exact), _distance(theirs, exact)
+    return {
+        "equal": full_difference <= 1e-4 and mine <= peers,
+        "rule": "fp32 full: first ten losses within 1e-4; bf16 LoRA: no farther from fp32 than the peer's own bf16",
+        "fp32_full_largest_difference": full_difference,
+        "bf16_lora_mean_distance": {"ours": mine, "peer": peers},
+        "losses": {
+            "fp32_full_ours": pairs[0],
+            "fp32_full_peer": pairs[1],
+            "fp32": exact,
+            "bf16_ours": ours,
+            "bf16_peer": theirs,
+        },
+    }
+
+
+def _distance(losses: list[float], exact: list[float]) -> float:
+    return statistics.fmean(abs(a - b) for a, b in zip(losses, exact, strict=True))
