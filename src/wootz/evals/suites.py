@@ -127,7 +127,7 @@ class VerifierConfig(_Measured):
 
     def build(self) -> Verified:
         items = items_of(read_rows(self.file), where=self.file)
-        about = f"answers to {self.file} that the verifier {'accepts' if self.kind == 'target' else 'rejects'}"
+        about = f"answers to {Path(self.file).name} that the verifier {'accepts' if self.kind == 'target' else 'rejects'}"
         signal, invert = self.verifier.build(), self.kind == "limit"  # pyright: ignore[reportAttributeAccessIssue]
         return Verified(
             self.name,
@@ -156,7 +156,7 @@ class ImportedConfig(_Measured):
         return Imported(
             self.name,
             self.kind,
-            f"results imported from {self.child}",
+            f"results imported from {Path(self.child).name}",
             self.limit,
             child_file=self.child,
             parent_file=self.parent,

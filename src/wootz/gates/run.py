@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from wootz.core.errors import UsageError
@@ -122,7 +123,7 @@ def _target(config: GateConfig, tokenizer: Any) -> Any:
         raise UsageError(
             "the target has no gold answers", where=config.target, found=", ".join(columns), expected="a column gold"
         )
-    about = f"answers to {config.target} that the verifier accepts"
+    about = f"answers to {Path(config.target).name} that the verifier accepts"
     signal = config.verifier.build()  # pyright: ignore[reportAttributeAccessIssue]
     return Verified("target", "target", about, items=items, signal=signal, max_new_tokens=config.max_new_tokens)
 

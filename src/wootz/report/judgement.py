@@ -96,6 +96,7 @@ def _measure(files: RunFiles, name: str, found: dict[str, Any]) -> Measure:
         standing = "good" if kind == "limit" and limit is None else "neutral"
     if isinstance(summary.get("held"), bool) and kind == "limit":
         standing = "good" if summary["held"] else "bad" if verdict == "worse" else "unclear"
+        verdict = "held" if summary["held"] else verdict
     elif kind == "limit" and limit is not None and verdict in ("better", "worse", "same", "unclear"):
         high = finite(summary.get("high"))
         standing = (

@@ -84,7 +84,9 @@ def _make_data(run: RunDir, base: str, size: Size, *, seed: int, device: str, sa
     before = _measure(model, held_out, size)
     run.write_json("control.json", before)
     right, cut = before["parent"]["mean"], before["first_word"]["mean"]
-    say(f"right and bare: {right:.0%}; its answers cut at the first word: {cut:.0%}")
+    control = f"right and bare: {right:.0%}; its answers cut at the first word, the control: {cut:.0%}"
+    run.event("info", f"{base} before training, {len(held_out)} held-out questions: {control}", source="quickstart")
+    say(control)
     train_tasks = tasks(size.train, held_out=False, seed=seed)
     say(f"sampling {size.samples} answers to each of {len(train_tasks)} other questions, to learn from")
     pairs = _pairs(model, train_tasks, size, seed=seed)
