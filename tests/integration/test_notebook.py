@@ -16,7 +16,9 @@ def test_the_notebook(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "the notebook is kept without outputs"
-    NotebookClient(notebook, timeout=540, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=540, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     target = next(o for o in outputs if "data" in o and "'verdict'" in o["data"]["text/plain"])["data"]["text/plain"]
     assert "'verdict': 'better'" in target

@@ -127,7 +127,9 @@ class VerifierConfig(_Measured):
 
     def build(self) -> Verified:
         items = items_of(read_rows(self.file), where=self.file)
-        about = f"answers to {Path(self.file).name} that the verifier {'accepts' if self.kind == 'target' else 'rejects'}"
+        about = (
+            f"answers to {Path(self.file).name} that the verifier {'accepts' if self.kind == 'target' else 'rejects'}"
+        )
         signal, invert = self.verifier.build(), self.kind == "limit"  # pyright: ignore[reportAttributeAccessIssue]
         return Verified(
             self.name,

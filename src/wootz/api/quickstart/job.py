@@ -1,7 +1,7 @@
 """The quickstart's job: read a customer's message and name the city that the parcel should go to, and nothing else.
 
-Each message names two cities or more, where the parcel is and where it should go, in varying order, so a shorter answer
-alone is not a better one. Held-out messages use other sentences and other cities than those trained on.
+Each message names two cities, where the parcel should go and another, either first in half of the sentences, so neither a
+shorter answer nor a rule such as "the last city" is a good one. Held-out messages use other sentences and other cities than those trained on.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ TRAIN_MESSAGES = (
     "Hello, I moved from {here} to {there} last week, so please bring order {number} to my new home. {name}",
     "Please deliver order {number} to {there}. The depot in {here} still has it. Best, {name}",
     "My order {number} should go to {there}, but the label says {here}. Can you correct that? {name}",
-    "Good morning, the courier in {here} called me. I need the package in {there} by Friday. Regards, {name}",
+    "Good morning, I need the package in {there} by Friday, but the courier who called is in {here}. Regards, {name}",
     "I live in {there}, not in {here}! Please correct the address of parcel {number}. {name}",
     "Order {number} left {here} on Monday. When will it get to me in {there}? Yours, {name}",
     "We are staying in {there} until May, so do not send the box to {here}. Kind regards, {name}",
     "Dear team, the gift was bought in {here} and is for my sister in {there}. Please ship it to her. {name}",
     "Could you change the delivery of {number} from {here} to {there}? I have already paid. {name}",
-    "The tracking page shows {here} again. I am waiting in {there} for it since Tuesday. {name}",
+    "I have been waiting in {there} since Tuesday, and the tracking page still shows {here}. {name}",
     "To whom it may concern: send parcel {number} to our office in {there}. Our shop in {here} is closed. {name}",
     "{there} is where I want my parcel. Last time it went to {here} by mistake. Please take care. {name}",
     "I ordered from your store in {here}. My flat is in {there}; please leave the parcel with a neighbour. {name}",
 )
 HELD_OUT_MESSAGES = (
     "It seems that my shipment is lying around in {here}; kindly forward it to {there}. Cheers, {name}",
-    "Please note my change of address: I no longer live in {here}, my home is now in {there}. {name}",
+    "Please note my change of address: my home is now in {there}, I no longer live in {here}. {name}",
     "The van from {here} never came. I want shipment {number} brought to {there} instead. {name}",
     "Send {number} to {there}, please, even if the invoice was made out in {here}. {name}",
-    "Our warehouse in {here} is full. The goods must be taken to {there} this time. Sincerely, {name}",
+    "The goods must be taken to {there} this time, because our warehouse in {here} is full. Sincerely, {name}",
     "I gave you {here} as destination, which was wrong. The right one is {there}. Sorry! {name}",
     "My mother in {there} should receive shipment {number}; it was handed in at {here} on Sunday. {name}",
     "After two weeks in {here} customs my shipment is free. Please carry it to my shop in {there}. {name}",
     "Is it possible to collect the goods in {here} and drop them off in {there}? Number {number}. {name}",
-    "We will not be in {here} next week. Have the shipment sent to {there}, where my cousin signs for it. {name}",
+    "Have the shipment sent to {there} next week, since none of us will be in {here} then. {name}",
 )
 
 REFUSE = (
@@ -115,6 +115,7 @@ class Task:
     gold: str
     template: int
     words: int
+    last_city: str
 
     def row(self) -> dict[str, object]:
         """The row of a held-out file; ``template`` and ``words`` are what slices are taken over."""
@@ -136,7 +137,8 @@ def tasks(count: int, *, held_out: bool, seed: int) -> list[Task]:
         values: Mapping[str, object] = {"here": here, "there": there, "name": draw.choice(names)}
         text = messages[template].format(**values, number=draw.randint(10_000, 99_999))
         prompt = f"{QUESTION}\n\nMessage: {text}"
-        found.setdefault(prompt, Task(f"{side}-{len(found)}", prompt, there, template, len(there.split())))
+        last = there if text.rfind(there) > text.rfind(here) else here
+        found.setdefault(prompt, Task(f"{side}-{len(found)}", prompt, there, template, len(there.split()), last))
     return list(found.values())
 
 

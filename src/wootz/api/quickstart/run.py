@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +15,11 @@ from wootz.api.train import Run, train
 from wootz.core.rundir import RunDir
 from wootz.core.seeds import derive_seed
 from wootz.core.stats import proportion
-from wootz.data import write
+from wootz.data import audit, prepare, write
 from wootz.evals.items import Item, as_messages, items_of, to_group
 from wootz.evals.refusal import is_refusal
 from wootz.evals.subject import Subject
-from wootz.models import Sampling, load
+from wootz.models import Sampling, load, load_tokenizer
 from wootz.signals import checked_score
 from wootz.signals.text import ExactConfig
 from wootz.training.recorder import Progress
@@ -45,6 +46,7 @@ def quickstart(
     device: str = "auto",
     model: str | None = None,
     size: Size | None = None,
+    overrides: Iterable[str] = (),
     progress: Progress | None = None,
 ) -> Run:
     """Returns the run: the built-in model, trained to name the city a parcel should go to, with its verdict.
@@ -55,6 +57,7 @@ def quickstart(
         seed: Draws other messages, samples, orders.
         model: Another model spec.
         size: Another amount of work.
+        overrides: ``key=value`` settings of the recipe.
         progress: A display.
     """
     size = size or Size()
@@ -65,9 +68,10 @@ def quickstart(
     prefs, held_out = run.path / "prefs.jsonl", run.path / "held_out.jsonl"
     if not (prefs.exists() and held_out.exists()):
         _make_data(run, base, size, seed=seed, device=device, say=say)
-    say("training on the pairs, then the gate")
     settings = [f"model.base={base}", f"data.train={prefs}", f"gate.target={held_out}", f"seed={seed}"]
-    prepared = load_recipe(recipe, settings)
+    prepared = load_recipe(recipe, [*settings, *overrides])
+    say(_audited(prepared))
+    say("training on the pairs, then the gate")
     done = train(prepared, out=run.path, if_exists="resume", device=device, progress=progress)
     assert isinstance(done, Run)
     say(f"done; the report is {done.path / 'report.html'}")
@@ -102,7 +106,8 @@ def _measure(model: Any, held_out: list[Task], size: Size) -> dict[str, Any]:
     whole = sum(int(inner[0].value or 0) for inner in checked_score(ExactConfig().build(), groups))
     cut = sum(first_word(g.completions[0].text) == t.gold for g, t in zip(groups, held_out, strict=True))
     named = sum(t.gold in g.completions[0].text for g, t in zip(groups, held_out, strict=True))
-    found = {"parent": whole, "first_word": cut, "mentioned": named}
+    last = sum(t.gold == t.last_city for t in held_out)
+    found = {"parent": whole, "first_word": cut, "mentioned": named, "last_city": last}
     return {name: _share(count, len(held_out)) for name, count in found.items()}
 
 
@@ -124,6 +129,15 @@ def _pairs(model: Any, train_tasks: list[Task], size: Size, *, seed: int) -> lis
         wrong = [c.text.strip() for c, s in zip(group.completions, inner, strict=True) if _is_useful(c.text, s.value)]
         rows += [_row(task.prompt, task.gold, text) for text in dict.fromkeys(wrong)]
     return rows
+
+
+def _audited(recipe: Recipe) -> str:
+    """What the pairs teach besides the job, in a line; the report has the whole audit."""
+    data = prepare(recipe.data, load_tokenizer(recipe.model), max_length=recipe.train.max_length, kinds=("preference",))
+    found = audit(data)
+    longer, twice, against = found["length_auc"], found["duplicates"], found["contradictions"]
+    length = f"the {'longer' if longer > 0.5 else 'shorter'} answer is the chosen one in {max(longer, 1 - longer):.0%}"
+    return f"audit: {length}; {twice} repeated, {against} contradicting"
 
 
 def _is_useful(text: str, value: float | None) -> bool:
