@@ -1,7 +1,8 @@
 """The quickstart's job: read a customer's message and name the city that the parcel should go to, and nothing else.
 
 Each message names two cities, where the parcel should go and another, either first in half of the sentences, so neither a
-shorter answer nor a rule such as "the last city" is a good one. Held-out messages use other sentences and other cities than those trained on.
+shorter answer nor a rule such as "the last city" is a good one. Held-out messages use other sentences and other cities
+than those trained on.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wootz.api.quickstart.job import KEEP, REFUSAL, REFUSE, TRAIN_CITIES, Task, first_word, tasks
-from wootz.api.recipe import load_recipe
+from wootz.api.recipe import Recipe, load_recipe
 from wootz.api.train import Run, train
 from wootz.core.rundir import RunDir
 from wootz.core.seeds import derive_seed
