@@ -110,6 +110,22 @@ def test_interrupted_and_resumed_is_bit_equal(recipe, tmp_path, full):
     assert steps[0] == steps[1]
 
 
+def test_a_run_is_not_taken_up_with_another_recipe_or_other_rows(recipe, pairs, tmp_path):
+    done = train(recipe, out=tmp_path / "run")
+    verdict = (done.path / "verdict.json").read_text()
+    for change in ({"seed": 5}, {"train": recipe["train"] | {"lr": 0.02}}):
+        with pytest.raises(UsageError, match="another recipe") as caught:
+            train(recipe | change, out=done.path, if_exists="resume")
+        assert next(iter(change)) in caught.value.found
+    again = train(recipe, out=done.path, if_exists="resume")  # nothing is left to train; the gate is the same
+    assert json.loads((again.path / "verdict.json").read_text()) == json.loads(verdict)
+    rows = Path(pairs).read_text().splitlines()
+    Path(pairs).write_text("\n".join([*rows[1:], rows[1].replace("cat 1", "cat 77")]) + "\n")
+    with pytest.raises(UsageError, match="another recipe") as caught:
+        resume(done.path)
+    assert "rows" in caught.value.found
+
+
 def test_sft_lowers_the_loss(recipe, tmp_path):
     recipe["objective"] = {"type": "sft"}
     rows = [

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from wootz.api.recipe import Recipe, load_recipe
 from wootz.core.batch import GroupBatch
 from wootz.core.environment import describe_environment
-from wootz.core.errors import GuardStop, Interrupted, ModelError, RecipeError, WootzError
+from wootz.core.errors import GuardStop, Interrupted, ModelError, RecipeError, UsageError, WootzError
 from wootz.core.paths import home
 from wootz.core.protocols import Objective
 from wootz.core.rundir import RunDir
@@ -146,6 +146,7 @@ def _carry_out(
     recorder = Recorder(run, trackers=trackers, progress=progress)
     data = _read_data(recipe, objective)
     if run is not None:
+        _require_same(run, recipe, data)
         _write_inputs(run, recipe, data)
     model = load(recipe.model, device=device, train="lora" if recipe.model.lora else "full")
     loop = _build_loop(recipe, objective, data, model, recorder=recorder, world=world)
@@ -210,6 +211,23 @@ def _read_data(recipe: Recipe, objective: Objective) -> Prepared:
         # What the gate will measure is read now, so that a bad target is known before hours of training.
         measures_of(recipe.gate, suite=recipe.gate.suite, tokenizer=tokenizer)
     return data
+
+
+def _require_same(run: RunDir, recipe: Recipe, data: Prepared) -> None:
+    """A run that is taken up goes on with its own recipe and rows, or not at all."""
+    if not run.checkpoints():
+        return
+    before, now = run.read_json("resolved.json")["recipe"], recipe.resolved()
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if run.read_json("env.json").get("data") != data.fingerprint:
+        changed.append("the rows of data.train or data.held_out")
+    if changed:
+        raise UsageError(
+            "the run was begun with another recipe",
+            where=str(run.path),
+            found=f"changed: {', '.join(changed)}",
+            fix="--if-exists=new starts again; wootz resume goes on with the recipe of the run",
+        )
 
 
 def _write_inputs(run: RunDir, recipe: Recipe, data: Prepared) -> None:
