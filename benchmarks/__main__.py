@@ -27,6 +27,9 @@ def main() -> None:
     print(
         f"ratio {result['ratio']:.2f} (peer's median time / ours), memory {result['memory_ratio']:.2f} (ours / peer's)"
     )
+    if "peer_with_kept_memory" in result:
+        kept = result["peer_with_kept_memory"]
+        print(f"peer with kept memory {kept['median_s']:.2f} s, ratio {kept['ratio']:.2f}")
     print(f"equal: {result['equal']} ({result['tolerance']})")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
@@ -20,7 +20,9 @@ from wootz.core.errors import UsageError, nearest
 from wootz.objectives.reducers import REDUCERS
 
 CHUNK_ELEMENTS = 128 * 49152
-"""Logits of a chunk, at most: 25 MB in fp32, inside a large cache, and rows enough for a fast matrix product."""
+"""Logits of a chunk of whole rows, at most: 25 MB in fp32."""
+ROWS, COLUMNS = 512, 4096
+"""A block of logits: 8 MB in fp32, inside a cache, and large enough for a fast matrix product."""
 
 
 @dataclass(frozen=True)
@@ -76,64 +78,99 @@ def _rows_per_chunk(vocabulary: int) -> int:
 class _LogProb(torch.autograd.Function):
     """log p(target) by the closed form of its gradient: d logp / d logits = onehot(target) - softmax(logits).
 
-    Where only the hidden states train, the gradient of each value for its state is a row of known slopes: they are made
-    while the logits are there, and nothing is computed again. A weight's gradient mixes rows by what arrives from
-    above, so it makes the logits a second time.
+    The vocabulary is read block by block with a running maximum and sum, so a block's logits stay in cache. Where only the
+    hidden states train, the gradient of each value for its state is a row of known slopes, summed along the way: nothing
+    is computed again. A weight's gradient mixes rows by what arrives from above, so it makes the logits a second time.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        keeps_slopes = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
         wide = torch.promote_types(hidden.dtype, torch.float32)
         values = torch.empty(len(targets), dtype=wide, device=hidden.device)
-        keeps_slopes = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
-        slopes = torch.empty_like(hidden) if keeps_slopes else None
-        for rows in _chunks(len(targets), len(weight)):
-            logits = (hidden[rows] @ weight.T).to(wide)
-            probabilities = torch.softmax(logits, dim=1)
-            # The largest probability is at least 1/V, so its logarithm gives the log-sum-exp exactly; the operation of
-            # that name takes several times as long.
-            logsumexp = logits.amax(1) - probabilities.amax(1).log()
-            ids = targets[rows, None]
-            values[rows] = logits.gather(1, ids)[:, 0] - logsumexp
-            if slopes is not None:
-                torch.mm(_derivative(probabilities, ids, weight.dtype), weight, out=slopes[rows])
-        ctx.save_for_backward(slopes, hidden, weight, targets)
+        logsumexps, slopes = torch.empty_like(values), torch.empty_like(hidden) if keeps_slopes else None
+        for rows in _blocks(len(targets), ROWS):
+            values[rows], logsumexps[rows] = _log_prob(
+                hidden[rows], weight, targets[rows], slopes=None if slopes is None else slopes[rows]
+            )
+        if keeps_slopes:
+            ctx.save_for_backward(slopes)
+        else:
+            ctx.save_for_backward(None, hidden, weight, targets, values, logsumexps)
         return values
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        slopes, hidden, weight, targets = ctx.saved_tensors
-        grad = grads[0][:, None]
+        slopes, *saved = ctx.saved_tensors
         if slopes is not None:
-            return (slopes * grad).to(hidden.dtype), None, None
-        grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        # Summed in fp32 over chunks: a low-precision sum would drop the small terms.
-        grad_weight = torch.zeros(weight.shape, dtype=grad.dtype, device=weight.device)
-        for rows in _chunks(len(targets), len(weight)):
-            probabilities = torch.softmax(hidden[rows] @ weight.T, dim=1, dtype=grad.dtype)
-            grad_logits = _derivative(probabilities, targets[rows, None], weight.dtype, grad[rows])
-            if grad_hidden is not None:
-                torch.mm(grad_logits, weight, out=grad_hidden[rows])
-            grad_weight += grad_logits.T @ hidden[rows]
-        return grad_hidden, grad_weight.to(weight.dtype), None
+            return slopes * grads[0][:, None].to(slopes), None, None
+        hidden, weight, targets, values, logsumexps = saved
+        grad_target = -torch.expm1(values) * grads[0]
+        # Summed in fp32 over blocks: a low-precision sum would drop the small terms.
+        grad_hidden = torch.zeros_like(hidden, dtype=values.dtype) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.empty_like(weight)
+        for words in _blocks(len(weight), COLUMNS):
+            some_weight, total = weight[words], torch.zeros_like(weight[words], dtype=values.dtype)
+            for rows in _blocks(len(targets), ROWS):
+                logits = hidden[rows] @ some_weight.T
+                grad_logits = (logits - logsumexps[rows, None]).exp_().mul_(-grads[0][rows, None])
+                _put(grad_logits, targets[rows], words, grad_target[rows])
+                grad_logits = grad_logits.to(weight.dtype)
+                if grad_hidden is not None:
+                    grad_hidden[rows] += grad_logits @ some_weight
+                total += grad_logits.T @ hidden[rows]
+            grad_weight[words] = total
+        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, None
 
 
-def _derivative(
-    probabilities: Float[Tensor, "n V"],
-    ids: Int64[Tensor, "n 1"],
-    dtype: torch.dtype,
-    grad: Float[Tensor, "n 1"] | None = None,
-) -> Float[Tensor, "n V"]:
-    """grad * (onehot - probabilities), the probabilities overwritten.
+def _log_prob(
+    hidden: Float[Tensor, "n D"],
+    weight: Float[Tensor, "V D"],
+    targets: Int64[Tensor, " n"],
+    *,
+    slopes: Float[Tensor, "n D"] | None,
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Returns log p(target) and the log-sum-exp; writes d log p / d hidden to ``slopes``.
 
-    Rounded after the subtraction: for a confident model 1 - p would drown in the rounding of p.
+    The slope is (1 - p_t) w_t less the mean of the other rows under p, with 1 - p_t from the sum over the others: for a
+    confident model it would drown in the rounding of p_t.
     """
-    rows = probabilities.neg_()
-    rows.scatter_add_(1, ids, torch.ones_like(ids, dtype=rows.dtype))
-    return (rows if grad is None else rows.mul_(grad)).to(dtype)
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    maximum = torch.full((len(hidden), 1), -torch.inf, dtype=wide, device=hidden.device)
+    others, picked = torch.zeros_like(maximum), torch.zeros_like(maximum)
+    drift = torch.zeros_like(hidden, dtype=wide) if slopes is not None else None
+    for words in _blocks(len(weight), COLUMNS):
+        logits = hidden @ weight[words].T
+        inside, column = _place(targets, words)
+        picked = torch.where(inside, logits.gather(1, column).to(wide), picked)
+        higher = torch.maximum(maximum, logits.amax(1, keepdim=True).to(wide))
+        shrink = (maximum - higher).exp_()
+        maximum = higher
+        shares = (logits - maximum).exp_()
+        _put(shares, targets, words, torch.zeros_like(picked[:, 0]))
+        others.mul_(shrink).add_(shares.sum(1, keepdim=True))
+        if drift is not None:
+            drift.mul_(shrink).add_(shares.to(weight.dtype) @ weight[words])
+    total = others + (picked - maximum).exp()
+    logsumexp = maximum + total.log()
+    if slopes is not None and drift is not None:
+        slopes.copy_((weight[targets] * (others / total)).sub_(drift.div_(total)))
+    return (picked - logsumexp)[:, 0], logsumexp[:, 0]
 
 
-def _chunks(tokens: int, vocabulary: int) -> list[slice]:
-    rows = _rows_per_chunk(vocabulary)
-    return [slice(start, start + rows) for start in range(0, tokens, rows)]
+def _place(targets: Int64[Tensor, " n"], words: slice) -> tuple[Bool[Tensor, "n 1"], Int64[Tensor, "n 1"]]:
+    """Whether each row's target lies in the block, and its column there (some column where it does not)."""
+    column = targets[:, None] - words.start
+    width = words.stop - words.start
+    return (column >= 0) & (column < width), column.clamp(0, width - 1)
+
+
+def _put(block: Float[Tensor, "n C"], targets: Int64[Tensor, " n"], words: slice, values: Float[Tensor, " n"]) -> None:
+    """Writes each row's value at its target, where that lies in the block. No wait for an accelerator."""
+    inside, column = _place(targets, words)
+    block.scatter_(1, column, torch.where(inside, values[:, None].to(block.dtype), block.gather(1, column)))
+
+
+def _blocks(count: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
