@@ -6,16 +6,16 @@ import argparse
 import importlib
 import json
 
-NAMES = ("dpo",)
+MODULES = {name: "preference" for name in ("dpo", "kto", "orpo", "simpo")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("name", choices=MODULES)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side runs, alternating")
     options = parser.parse_args()
-    result = importlib.import_module(f"benchmarks.{options.name}").run(rounds=options.rounds)
+    result = importlib.import_module(f"benchmarks.{MODULES[options.name]}").run(options.name, rounds=options.rounds)
     if options.json:
         print(json.dumps(result, indent=2))
         return

@@ -20,13 +20,14 @@ from wootz.models.model import LanguageModel
 from wootz.models.plans import Plan
 from wootz.models.trial import Trial
 from wootz.objectives import preference
-from wootz.objectives.preference import DPOConfig, PairedPreference
+from wootz.objectives.pairs import PairObjective
+from wootz.objectives.preference import BCOPairConfig, DPOConfig
 from wootz.objectives.supervised import SFT, SFTConfig
 from wootz.training.annotators import LogpCache
 from wootz.training.optim import Optimiser
 from wootz.training.sources import DatasetSource
 
-SUMS, COUNTS = PairedPreference.sums, PairedPreference.counts
+SUMS, COUNTS = PairObjective.sums, PairObjective.counts
 
 
 def mean_inside_the_loss(patch):
@@ -42,7 +43,7 @@ def masked_tokens_counted(patch):
 
 def count_not_additive(patch):
     """A normaliser that is the same on every process."""
-    patch.setattr(PairedPreference, "counts", lambda self, b: dict.fromkeys(COUNTS(self, b), 7.0))
+    patch.setattr(PairObjective, "counts", lambda self, b: dict.fromkeys(COUNTS(self, b), 7.0))
     checks.processes_change_nothing(DPOConfig().build())
 
 
@@ -55,12 +56,12 @@ def metric_with_gradient(patch):
     def sums(self, outputs, batch):
         return SUMS(self, outputs, batch) | {"reward/margin": outputs["logp"].sum()}
 
-    patch.setattr(PairedPreference, "sums", sums)
+    patch.setattr(PairObjective, "sums", sums)
     checks.parts_are_named_once(DPOConfig().build())
 
 
 def part_never_counted(patch):
-    patch.setattr(PairedPreference, "counts", lambda self, b: {"dpo": float(b.num_units)})
+    patch.setattr(PairObjective, "counts", lambda self, b: {"dpo": float(b.num_units)})
     checks.parts_are_named_once(DPOConfig().build())
 
 
@@ -82,6 +83,13 @@ def last_shard_dropped(patch):
     checks.processes_change_nothing(DPOConfig().build())
 
 
+def baseline_of_one_process(patch):
+    """A mean over the step that each process takes over its own rows."""
+    prepare = PairObjective.prepare
+    patch.setattr(PairObjective, "prepare", lambda self, batch, total: prepare(self, batch, lambda sums: sums))
+    checks.prepared_alike_in_processes(BCOPairConfig().build())
+
+
 def split_loses_a_row(patch):
     whole = GroupBatch.split
     patch.setattr(GroupBatch, "split", lambda self, unit, n: whole(self, unit, n)[:-1] or [self])
@@ -92,7 +100,7 @@ def smoothing_without_gradient(patch):
     def dpo(margin, *, beta, label_smoothing=0.0):
         return -torch.nn.functional.logsigmoid(beta * margin) * (1 + label_smoothing * (margin > 0).detach())
 
-    patch.setattr(preference, "dpo", lambda margin, *, beta, label_smoothing=0.0: dpo(margin.detach(), beta=beta))
+    patch.setattr(preference, "dpo", lambda difference, *, beta, **_: dpo(difference.detach(), beta=beta))
     checks.split_changes_nothing(DPOConfig().build())
 
 
@@ -288,6 +296,7 @@ BUGS = (
     log_of_sigmoid,
     lengths_of_all_tokens,
     last_shard_dropped,
+    baseline_of_one_process,
     split_loses_a_row,
     smoothing_without_gradient,
     completions_see_each_other,

@@ -9,7 +9,7 @@ import torch
 from wootz.core.batch import GroupBatch
 from wootz.core.errors import DataError
 from wootz.core.records import Completion, Group, Sequence
-from wootz.objectives import OBJECTIVES
+from wootz.objectives import SINGLE
 from wootz.objectives.preference import DPOConfig, dpo
 from wootz.objectives.reducers import REDUCERS, entropy, logp
 from wootz.objectives.supervised import SFTConfig
@@ -94,12 +94,12 @@ def test_dpo_is_finite_at_the_edges(x):
 
 def test_a_pair_needs_two_completions():
     with pytest.raises(DataError, match="two completions"):
-        DPOConfig().build().prepare(GroupBatch((Group("x", Sequence((1,)), (Completion((1,)),)),)))
+        DPOConfig().build().prepare(GroupBatch((Group("x", Sequence((1,)), (Completion((1,)),)),)), dict)
 
 
 def test_every_registered_objective_states_its_parts():
-    for name in OBJECTIVES:
-        objective = OBJECTIVES.validate({"type": name}).build()
+    for name in SINGLE:
+        objective = SINGLE.validate({"type": name}).build()
         assert objective.weights
         assert all(output in REDUCERS for output in objective.needs.outputs)
 

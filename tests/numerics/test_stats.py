@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from wootz.core.stats import Estimate, bootstrap_mean, compare, holm, paired, paired_proportions, proportion
+from wootz.core.stats import Estimate, bootstrap_mean, compare, holm, paired, paired_proportions, proportion, sign_flip
 
 
 def test_paired_proportions_by_hand():
@@ -28,7 +28,9 @@ def test_paired_dispatches_on_the_values():
     assert paired([1.0, 0.0, 1.0], [0.0, 0.0, 1.0]) == paired_proportions(1, 0, 3)
     floats = paired([0.5, 0.7, 0.9, 0.2], [0.1, 0.3, 0.8, 0.4], seed=3)
     assert floats.mean == pytest.approx(0.175)
-    assert floats.p_value == pytest.approx(scipy_stats.ttest_rel([0.5, 0.7, 0.9, 0.2], [0.1, 0.3, 0.8, 0.4]).pvalue)
+    # Differences 0.4, 0.4, 0.1, -0.2: of 16 ways to sign them, 6 are as far from 0 as their sum.
+    assert floats.p_value == pytest.approx(6 / 16)
+    assert floats.low <= 0 <= floats.high
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (0, 0)])
@@ -114,3 +116,29 @@ def test_holm_keeps_the_family_wise_error():
 def test_compare(low, high, margin, higher, verdict):
     estimate = Estimate((low + high) / 2, low, high, 0.5, 10)
     assert compare(estimate, margin=margin, higher_is_better=higher) == verdict
+
+
+def test_sign_flip_by_hand():
+    # Of the eight ways to sign 1, 2, 3 the sum is as far from 0 as 6 in two, as far as 4 in four.
+    assert sign_flip(np.array([1.0, 2.0, 3.0])) == pytest.approx(2 / 8)
+    assert sign_flip(np.array([-1.0, 2.0, 3.0, 0.0, 0.0])) == pytest.approx(4 / 8)
+    assert sign_flip(np.zeros(5)) == 1.0
+    assert sign_flip(np.full(200, 0.1)) < 2e-4
+
+
+def test_sign_flip_agrees_with_the_t_test_on_many_values():
+    x = np.random.default_rng(3).normal(0.15, 1, size=300)
+    assert sign_flip(x) == pytest.approx(float(scipy_stats.ttest_1samp(x, 0).pvalue), abs=0.01)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.6])
+def test_values_that_mostly_agree_raise_no_false_alarms(share):
+    """Two draws of the same law, equal in most items: 0 is outside the interval in at most 5% of comparisons."""
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(400):
+        a, b = (np.where(rng.random(60) < share, rng.normal(-1, 1, 60), 0.0) for _ in range(2))
+        found = paired(a.tolist(), b.tolist(), right_or_wrong=False)
+        alarms += found.low > 0 or found.high < 0
+        assert found.low <= found.mean <= found.high
+    assert alarms / 400 < 0.05 + 2.6 * (0.05 * 0.95 / 400) ** 0.5

@@ -22,16 +22,18 @@ from wootz.core.batch import GroupBatch
 from wootz.core.environment import describe_environment
 from wootz.core.errors import GuardStop, Interrupted, ModelError, RecipeError, UsageError, WootzError
 from wootz.core.paths import home
-from wootz.core.protocols import Objective
+from wootz.core.protocols import Annotator, Guard, Objective
 from wootz.core.rundir import RunDir
 from wootz.data import Prepared, audit, prepare
 from wootz.gates import gate
 from wootz.gates.run import measures_of
+from wootz.guards.preference import DriftGuardConfig
 from wootz.models import LanguageModel, load, load_tokenizer
 from wootz.models.loading import resolve_device
 from wootz.models.spec import parse_spec
+from wootz.objectives.pairs import NUMBERS, check_numbers
 from wootz.report import card, render
-from wootz.training.annotators import DeferredRole, LogpCache, RoleLogp
+from wootz.training.annotators import DeferredRole, LogpCache, MismatchedRatio, RoleLogp
 from wootz.training.checkpoint import newest_checkpoint
 from wootz.training.distribution import World
 from wootz.training.evaluation import HeldOut
@@ -148,6 +150,7 @@ def _carry_out(
     if run is not None:
         _require_same(run, recipe, data)
         _write_inputs(run, recipe, data)
+    _tell_unread(objective, data, recorder)
     model = load(recipe.model, device=device, train="lora" if recipe.model.lora else "full")
     loop = _build_loop(recipe, objective, data, model, recorder=recorder, world=world)
     if run is not None:
@@ -175,7 +178,7 @@ def _plan(recipe: Recipe, device: str) -> Objective:
     resolve_device(device)
     parse_spec(recipe.model.base, revision=recipe.model.revision)
     objective = recipe.objective.build()
-    unknown = set(objective.needs.annotations) - {"ref_logp"}
+    unknown = set(objective.needs.annotations) - {"ref_logp", "old_logp", "mismatched_ratio"}
     if unknown:
         raise RecipeError(f"no annotator provides {', '.join(sorted(unknown))}")
     produced = _metrics_produced(recipe, objective)
@@ -193,6 +196,9 @@ def _plan(recipe: Recipe, device: str) -> Objective:
 
 def _metrics_produced(recipe: Recipe, objective: Objective) -> set[str]:
     names = {"loss/total", "optim/lr", "optim/grad_norm", "time/step", "mem/peak_mb"}
+    names |= set(objective.counts(GroupBatch(())))
+    if recipe.eval is not None:
+        names.add("eval/total")
     if recipe.eval is not None and recipe.eval.samples:
         names |= {"rollout/length", "rollout/finished"}
         if "ref_logp" in objective.needs.annotations:
@@ -203,6 +209,9 @@ def _metrics_produced(recipe: Recipe, objective: Objective) -> set[str]:
 def _read_data(recipe: Recipe, objective: Objective) -> Prepared:
     tokenizer = load_tokenizer(recipe.model)
     data = prepare(recipe.data, tokenizer, max_length=recipe.train.max_length, kinds=objective.needs.data)
+    rows = GroupBatch((*data.train, *data.held_out))
+    for column in NUMBERS & set(objective.needs.columns):
+        check_numbers(rows, column)  # all of them now, not each at its step
     if recipe.eval is not None and not data.held_out:
         raise RecipeError(
             "eval needs held-out rows", where="eval", fix="data: {held_out: FILE} or {held_out_fraction: 0.1}"
@@ -211,6 +220,17 @@ def _read_data(recipe: Recipe, objective: Objective) -> Prepared:
         # What the gate will measure is read now, so that a bad target is known before hours of training.
         measures_of(recipe.gate, suite=recipe.gate.suite, tokenizer=tokenizer)
     return data
+
+
+def _tell_unread(objective: Objective, data: Prepared, recorder: Recorder) -> None:
+    """Says so when rows carry margins or weights that the objective does not read."""
+    for column in sorted(NUMBERS - set(objective.needs.columns)):
+        if column != "score" and any(column in c.columns for group in data.train for c in group.completions):
+            recorder.event(
+                "warning",
+                f"the rows have a column {column!r} that is not read; objective.use_{column}s: true reads it",
+                source="data",
+            )
 
 
 def _require_same(run: RunDir, recipe: Recipe, data: Prepared) -> None:
@@ -247,11 +267,15 @@ def _build_loop(
     world: World,
 ) -> Loop:
     model.checkpointing = recipe.train.gradient_checkpointing
+    if objective.unit == "batch" and world.size > 1:
+        raise RecipeError(
+            "this objective compares all rows of a step with each other",
+            where="objective",
+            found=f"{world.size} processes, each with its own rows",
+            fix="run in one process",
+        )
     roles: dict[str, Any] = {"policy": model}
-    annotators = []
-    if "ref_logp" in objective.needs.annotations:
-        roles["reference"], annotator = _reference(recipe, data, model, world)
-        annotators.append(annotator)
+    annotators = _annotators(recipe, objective, data, model, roles=roles, world=world)
     source = DatasetSource(data.train, recipe.train, seed=recipe.seed)
     config = recipe.train
     if config.checkpoint_every is None:
@@ -276,29 +300,51 @@ def _build_loop(
         recorder=recorder,
         seed=recipe.seed,
         annotators=annotators,
-        guards=[guard.build() for guard in recipe.guards],
+        guards=_guards(recipe, objective),
         evaluate=evaluate,
         eval_every=(recipe.eval and recipe.eval.every) or max(1, source.num_steps // _TENTH),
         world=world,
     )
 
 
-def _reference(recipe: Recipe, data: Prepared, model: LanguageModel, world: World) -> tuple[Any, RoleLogp]:
-    """The reference role, and the annotator that asks it.
+def _guards(recipe: Recipe, objective: Objective) -> list[Guard]:
+    """The recipe's guards, and the watch over chosen answers wherever a reference makes it possible."""
+    guards = [guard.build() for guard in recipe.guards]
+    watch = DriftGuardConfig().build()
+    watched = set(watch.needs) <= _metrics_produced(recipe, objective) and "ref_logp" in objective.needs.annotations
+    if watched and all(guard.name != watch.name for guard in guards):
+        guards.append(watch)
+    return guards
+
+
+def _annotators(
+    recipe: Recipe, objective: Objective, data: Prepared, model: LanguageModel, *, roles: dict[str, Any], world: World
+) -> list[Annotator]:
+    """What the objective must be told before each step; the roles that are asked are added to ``roles``.
 
     An adapter's reference is in the model itself. For full fine-tuning the untouched policy is its own reference: it is
     asked once, before the first update, and the answers are kept on disk under a hash of the weights.
     """
-    budget = recipe.train.micro_tokens
+    needed, budget = objective.needs.annotations, recipe.train.micro_tokens
+    annotators: list[Annotator] = []
+    if "old_logp" in needed:
+        annotators.append(RoleLogp("policy", "old_logp", max_tokens=budget))
+    if "ref_logp" not in needed:
+        return annotators
     reference = model.reference()
-    if reference is not None:
-        return reference, RoleLogp("reference", "ref_logp", max_tokens=budget, cache=LogpCache(model.fingerprint()))
-    cache = LogpCache(model.fingerprint(), home() / "logp")
-    annotator = RoleLogp("reference", "ref_logp", max_tokens=budget, cache=cache)
-    rows = GroupBatch((*data.train, *data.held_out)).shard(world.rank, world.size)
-    annotator.annotate(rows, {"reference": model})
-    world.barrier()
-    return DeferredRole(lambda: load(recipe.model, device=str(model.device))), annotator
+    cache = LogpCache(model.fingerprint(), home() / "logp" if reference is None else None)
+    ask = RoleLogp("reference", "ref_logp", max_tokens=budget, cache=cache)
+    asked = [*data.train, *data.held_out]
+    if "mismatched_ratio" in needed:
+        annotators.append(other := MismatchedRatio(data.train, data.held_out, reference=ask, max_tokens=budget))
+        asked += other.groups
+    annotators.append(ask)
+    if reference is None:
+        ask.annotate(GroupBatch(tuple(asked)).shard(world.rank, world.size), {"reference": model})
+        world.barrier()
+        reference = DeferredRole(lambda: load(recipe.model, device=str(model.device)))
+    roles["reference"] = reference
+    return annotators
 
 
 def _take_up(loop: Loop, run: RunDir | None, recorder: Recorder, world: World) -> None:

@@ -6,7 +6,7 @@ conformance suite in ``tests/conformance``. There is no base class to inherit fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from wootz.core.batch import GroupBatch, Unit
 
 State = dict[str, Any]
+Total = Callable[[dict[str, float]], dict[str, float]]
+"""Named numbers of this process in, their sums over all processes out."""
 
 
 @runtime_checkable
@@ -61,7 +63,8 @@ class Needs:
     Attributes:
         data: Dataset kinds it trains on (see ``wootz.data``); empty means any.
         outputs: Reducers of the policy's forward pass (``logp``, ``entropy``).
-        annotations: Per-token arrays that an annotator must add first (``ref_logp``).
+        annotations: What annotators must add first: per-token arrays (``ref_logp``; ``old_logp``, the policy's own before the
+            step) or columns (``mismatched_ratio``).
         columns: Completion columns it reads.
     """
 
@@ -81,12 +84,16 @@ class Objective(Protocol):
         weights: Parts that make the loss, with their factors. Parts not named here are metrics.
     """
 
-    needs: Needs
-    unit: Unit
-    weights: Mapping[str, float]
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def unit(self) -> Unit: ...
+    @property
+    def weights(self) -> Mapping[str, float]: ...
 
-    def prepare(self, batch: GroupBatch) -> GroupBatch:
-        """Once per global batch, without gradient: baselines, mismatched pairs, whitening."""
+    def prepare(self, batch: GroupBatch, total: Total) -> GroupBatch:
+        """Once per global batch, without gradient: checks, baselines, whitening. What is a mean over the step is made of sums
+        that ``total`` adds up over processes."""
         ...
 
     def counts(self, batch: GroupBatch) -> dict[str, float]:
@@ -157,9 +164,9 @@ class Comparer(Protocol):
 
 @dataclass(frozen=True)
 class GuardVerdict:
-    """What a guard says about a step."""
+    """What a guard says about a step: ``finish`` ends the training as if its steps were done, ``stop`` as a failure."""
 
-    action: Literal["continue", "warn", "stop"]
+    action: Literal["continue", "warn", "finish", "stop"]
     message: str = ""
     evidence: Mapping[str, float] | None = None
 

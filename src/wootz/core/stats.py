@@ -1,13 +1,13 @@
 """Paired comparisons: estimates with intervals, and what they say about a margin.
 
 Differences are child less parent, item by item. Right-or-wrong items get a closed-form interval for a difference of
-paired proportions, which does not collapse when no item changed; other values get the BCa bootstrap.
+paired proportions, which does not collapse when no item changed; other values get the BCa bootstrap, held to an exact test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy import stats
 
 Verdict = Literal["better", "worse", "same", "unclear"]
 RESAMPLES = 4000
+_EXACT, _FLIPS = 12, 10_000
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ def paired(
     """Returns the mean difference of paired items with its interval.
 
     Items that are all 0 or 1: the Agresti-Min interval (2005, Statistics in Medicine 24:729) and McNemar's exact test.
-    Otherwise :func:`bootstrap_mean` of the differences.
+    Otherwise :func:`bootstrap_mean` of the differences with the p-value of :func:`sign_flip`; where that does not reject 0
+    the interval is widened to 0. Where few items differ (answers that mostly have one length) a bootstrap alone leaves 0
+    out of a fifth of its 95% intervals though nothing changed.
 
     Args:
         right_or_wrong: False for values that are no verdicts on items, though they may all happen to be 0 (a distance).
@@ -59,7 +62,26 @@ def paired(
     if right_or_wrong and np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all():
         gained, lost = int((a > b).sum()), int((a < b).sum())
         return paired_proportions(gained, lost, len(a), confidence=confidence)
-    return bootstrap_mean(a - b, confidence=confidence, seed=seed)
+    found, p_value = bootstrap_mean(a - b, confidence=confidence, seed=seed), sign_flip(a - b, seed=seed)
+    if p_value > 1 - confidence:
+        found = replace(found, low=min(found.low, 0.0), high=max(found.high, 0.0))
+    return replace(found, p_value=p_value)
+
+
+def sign_flip(differences: Float[np.ndarray, " n"], *, seed: int = 0) -> float:
+    """Returns the two-sided p-value of the mean difference if each could as well have had the other sign (Fisher 1935).
+
+    Exact under the null hypothesis that child and parent are exchangeable. All signs are tried up to 12 items that
+    differ, 9,999 random ones beyond.
+    """
+    d = differences[differences != 0]
+    if len(d) <= _EXACT:
+        signs = 1 - 2 * (np.arange(2 ** len(d))[:, None] >> np.arange(len(d)) & 1)
+    else:
+        draws = 1 - 2 * np.random.default_rng(seed).integers(2, size=(_FLIPS - 1, len(d)))
+        signs = np.vstack([np.ones(len(d), dtype=int), draws])
+    sums = np.abs(signs @ d)
+    return float(np.mean(sums >= np.abs(d.sum()) * (1 - 1e-12)))
 
 
 def paired_proportions(gained: int, lost: int, n: int, *, confidence: float = 0.95) -> Estimate:

@@ -9,7 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from wootz.core.config import Config
 from wootz.core.errors import nearest
 from wootz.data.findings import CHECKS
-from wootz.data.kinds import KINDS
+from wootz.data.kinds import KINDS, KindName
+from wootz.data.rekind import Pairing
 
 COLUMN_NAMES = (*dict.fromkeys(name for kind in KINDS.values() for name in kind.columns), "margin", "weight", "tools")
 
@@ -26,6 +27,11 @@ class DataConfig(Config):
     """Share of the prompts of ``train`` kept aside; all rows with the same prompt go to the same side."""
     columns: dict[str, str] = {}
     """Expected column name to the name in the file: ``{prompt: question, chosen: good, rejected: bad}``."""
+    kind: KindName | None = None
+    """What the rows are to be, when the file could be several kinds or holds another one: preference pairs become
+    ``unpaired`` answers, ``ranked`` rows ``preference`` pairs whose ``margin`` is the difference of their scores."""
+    pairs: Pairing = "best_worst"
+    """Which pairs a ranked row gives: ``best_worst`` one, ``adjacent`` those next to each other in score, ``all``."""
     format: Literal["auto", "trl", "sharegpt", "alpaca", "hh", "openai"] = "auto"
     """How rows are written; ``auto`` looks at columns and contents and says what it saw."""
     chat: bool = False
@@ -65,6 +71,8 @@ class DataConfig(Config):
     def _said_once(self) -> Self:
         if self.held_out is not None and self.held_out_fraction is not None:
             raise ValueError("held_out and held_out_fraction both say what is held out; keep one")
+        if self.pairs != "best_worst" and self.kind != "preference":
+            raise ValueError("pairs does nothing without kind: preference")
         both = set(self.drop) & set(self.allow)
         if both:
             raise ValueError(f"{sorted(both)[0]!r} is both dropped and allowed; keep one")

@@ -77,7 +77,7 @@ def _wrong_kind(table: Table, kind: str, kinds: Sequence[str]) -> DataError:
         where=table.source,
         found=f"columns {', '.join(table.columns)}: {KINDS[kind].meaning}",
         expected=" or ".join(f"{name} ({', '.join(KINDS[name].columns)})" for name in kinds),
-        fix=_fitting_objectives(kind) + _conversion(table.source, kind, kinds),
+        fix=_fitting_objectives(kind) + _conversion(kind, kinds),
     )
 
 
@@ -96,19 +96,19 @@ def _wrong_columns(table: Table, kinds: Sequence[str], format: str) -> DataError
 
 def _fitting_objectives(kind: str) -> str:
     """Which objective types train on ``kind``; asked of the registry only when an error needs it."""
-    from wootz.objectives import OBJECTIVES
+    from wootz.objectives import SINGLE
 
     fitting = []
-    for name in OBJECTIVES:
-        needs = OBJECTIVES.get(name)().build().needs  # pyright: ignore[reportAttributeAccessIssue]
+    for name in SINGLE:
+        needs = SINGLE.get(name)().build().needs  # pyright: ignore[reportAttributeAccessIssue]
         if not needs.data or kind in needs.data:
             fitting.append(name)
-    return f"objective.type: {' or '.join(fitting)}" if fitting else f"no objective trains on {kind} data"
+    return f"objective.type: {', '.join(fitting)}" if fitting else f"no objective trains on {kind} data"
 
 
-def _conversion(source: str, kind: str, kinds: Sequence[str]) -> str:
+def _conversion(kind: str, kinds: Sequence[str]) -> str:
     reachable = [name for name in kinds if name in kinds_from(kind)]
-    return f", or first: wootz data convert {source} OUT.jsonl kind={reachable[0]}" if reachable else ""
+    return f", or data.kind: {reachable[0]}" if reachable else ""
 
 
 def _candidates(table: Table) -> Iterator[tuple[str, str]]:

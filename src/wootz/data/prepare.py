@@ -21,9 +21,10 @@ from wootz.data.config import DataConfig
 from wootz.data.convert import canonical, rename
 from wootz.data.detect import Detected, detect
 from wootz.data.findings import Finding, allowed, finding
-from wootz.data.kinds import Row, digest, is_messages
+from wootz.data.kinds import KINDS, Row, digest, is_messages
 from wootz.data.messages import RowProblem
 from wootz.data.read import read
+from wootz.data.rekind import as_kind, kinds_to
 from wootz.data.show import examples
 from wootz.data.token_checks import check_tokens, length_auc
 from wootz.data.tokenise import Outcome, Tokeniser
@@ -123,21 +124,21 @@ def examine(config: DataConfig, tokenizer: Tokenizer, *, max_length: int, kinds:
     held = _Side(config, "held_out", config.held_out or f"{config.train} (held out)")
     detected = train.load(kinds)
     if config.held_out is not None:
-        held.load((detected.kind,))
+        held.load((detected.kind,) if config.kind is None else kinds)
     elif config.held_out_fraction is not None:
-        train.rows, held.rows = split(detected.kind, train.rows, config.held_out_fraction)
+        train.rows, held.rows = split(train.kind, train.rows, config.held_out_fraction)
         held.total = len(held.rows)
         train.total -= held.total
     if held.rows:
-        found = overlap(detected.kind, train.rows, held.rows)
+        found = overlap(train.kind, train.rows, held.rows)
         train.settle([found] if found else [], stay=True)
-    tokeniser = Tokeniser(tokenizer, detected.kind, max_length=max_length, allow=config.allow)
+    tokeniser = Tokeniser(tokenizer, train.kind, max_length=max_length, allow=config.allow)
     for side in (train, held):
         side.tokenise(tokeniser)
     findings = train.findings + (held.findings if config.held_out or held.total else [])
     ranks = ("error", "warning", "info")
     return Prepared(
-        detected.kind,
+        train.kind,
         detected.format,
         train.groups,
         held.groups,
@@ -154,6 +155,7 @@ class _Side:
         self.config = config
         self.name = name
         self.source = source
+        self.kind = ""
         self.total = 0
         self.rows: list[Row] = []
         self.outcomes: list[Outcome] = []
@@ -163,7 +165,8 @@ class _Side:
     def load(self, kinds: Sequence[str]) -> Detected:
         config = self.config
         table = rename(read(self.source, max_rows=config.max_rows), config.columns)
-        detected = detect(table, kinds=kinds, format=config.format)
+        detected = detect(table, kinds=self._readable(kinds), format=config.format)
+        self.kind = config.kind or detected.kind
         self.total = len(table.rows)
         self.rows, problems = canonical(table, detected, chat=config.chat)
         if config.chat and self.rows and self._chat_does_nothing(table.rows, detected):
@@ -171,8 +174,34 @@ class _Side:
         detail = f"{detected}. {self._first()}" if self.rows else str(detected)
         self.settle([finding("format", "info", detail=detail)])
         self.settle(_problem_findings(problems, self.total), extra=[row for row, _ in problems])
-        self.settle(check_rows(detected.kind, self.rows))
+        if self.kind != detected.kind:
+            self.rows = self._turned(detected.kind)
+            self.total = len(self.rows)
+        self.settle(check_rows(self.kind, self.rows))
         return detected
+
+    def _readable(self, kinds: Sequence[str]) -> Sequence[str]:
+        """The kinds that may stand in the file, given those that the objective accepts."""
+        kind = self.config.kind
+        if kind is None:
+            return kinds
+        if kinds and kind not in kinds:
+            raise DataError(
+                f"the objective trains on {' or '.join(kinds)} data, and data.kind is {kind}",
+                fix=f"data.kind: {kinds[0]}, or remove it",
+            )
+        return (kind, *kinds_to(kind))
+
+    def _turned(self, kind: str) -> list[Row]:
+        """The rows as the wanted kind; rows that came from one keep its place."""
+        names = KINDS[self.kind].columns
+        turned = []
+        for row in self.rows:
+            for new in as_kind([(row.fields, row.extra)], kind, self.kind, pairs=self.config.pairs):
+                fields = {name: value for name, value in new.items() if name in names or name == "tools"}
+                extra = {name: value for name, value in new.items() if name not in fields}
+                turned.append(Row(row.index, row.place, fields, extra))
+        return turned
 
     def _chat_does_nothing(self, raw: Sequence[Mapping[str, Any]], detected: Detected) -> bool:
         plain = ("prompt", "completion", "chosen", "rejected", "completions")

@@ -8,6 +8,8 @@ GUARDS = Registry(
         "kl": "wootz.guards.limits:KLGuardConfig",
         "length": "wootz.guards.limits:LengthGuardConfig",
         "budget": "wootz.guards.limits:BudgetGuardConfig",
+        "drift": "wootz.guards.preference:DriftGuardConfig",
+        "early_stop": "wootz.guards.preference:EarlyStopGuardConfig",
         "spike": "wootz.guards.health:SpikeGuardConfig",
     },
 )

@@ -3,8 +3,9 @@
 Both plans are a line of *slots*, one token each, cut into rows; rows never see each other.
 
 - *flat*: one row a completion, ``[prompt | completion]``.
-- *shared*: one row a group, ``[prompt | completion 1 | completion 2 ...]``. Positions restart after the prompt, and a
-  completion sees the prompt and itself: a tree, of cost P + sum of R where flat has G P + sum of R.
+- *shared*: one row a group, ``[prompt | completion 1 | completion 2 ...]``; groups with one long prompt share a row too.
+  Positions restart after the prompt, and a completion sees the prompt and itself: a tree, of cost P + sum of R where flat
+  has G P + sum of R.
 
 What a slot sees follows from three numbers a slot (its segment, the segment of its prompt, its position), so dense
 masks and the blocks of the fast layers are made from one rule (:func:`sees`), and equal each other by construction.
@@ -27,6 +28,9 @@ from wootz.core.batch import GroupBatch
 from wootz.core.errors import DataError
 
 PlanName = Literal["auto", "shared", "flat"]
+
+_SHARED_FROM = 32
+"""Prompt tokens from which groups of one prompt share a row: fewer save less than a longer row costs in attention."""
 
 
 @dataclass(frozen=True)
@@ -117,27 +121,39 @@ def padded_batches(plan: Plan, *, max_waste: float = 0.15) -> list[PaddedRows]:
     return [_pad(plan, rows) for rows in batches]
 
 
-def make_plan(batch: GroupBatch, name: Literal["shared", "flat"]) -> Plan:
-    """Returns the plan of a batch. Raises DataError for a trained token that nothing precedes (an empty prompt)."""
-    build = _Builder()
-    for group in batch.groups:
+def make_plan(batch: GroupBatch, name: Literal["shared", "flat"], *, merge: bool = True) -> Plan:
+    """Returns the plan of a batch.
+
+    Args:
+        merge: Groups of one long prompt share a row of the shared plan.
+
+    Raises:
+        DataError: A trained token that nothing precedes (an empty prompt).
+    """
+    build, rows = _Builder(), {}
+    index = 0
+    for place, group in enumerate(batch.groups):
         prompt = group.prompt.tokens
-        answers = [_needed(completion.tokens, completion.loss_mask) for completion in group.completions]
-        if not any(mask.any() for _, mask in answers):
-            continue
-        if not prompt:
+        answers = []
+        for completion in group.completions:
+            tokens, mask = _needed(completion.tokens, completion.loss_mask)
+            answers.append(_Answer(index, tokens, mask))
+            index += 1
+        trained = [answer for answer in answers if answer.mask.any()]
+        if trained and not prompt:
             raise DataError(
                 "a completion needs at least one prompt token to be predicted from",
                 where=f"row {group.id}",
                 found="an empty prompt",
                 expected="a BOS token, or text before the first trained token",
             )
-        if name == "shared":
-            build.add_row(prompt, answers)
-        else:
-            for answer in answers:
-                if answer[1].any():
-                    build.add_row(prompt, [answer])
+        if name == "flat":
+            rows |= {(answer.index,): (prompt, [answer]) for answer in trained}
+        elif trained:
+            key = prompt if merge and len(prompt) >= _SHARED_FROM else (-1, place)
+            rows.setdefault(key, (prompt, []))[1].extend(answers)
+    for prompt, answers in rows.values():
+        build.add_row(prompt, answers)
     return build.finish(name)
 
 
@@ -163,6 +179,15 @@ def _pad(plan: Plan, rows: list[int]) -> PaddedRows:
     return PaddedRows(plan, valid, slots)
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """A completion up to its last trained token; ``index``: its place among the batch's completions."""
+
+    index: int
+    tokens: tuple[int, ...]
+    mask: Bool[np.ndarray, " S"]
+
+
 class _Builder:
     """Appends rows; a completion's last token is read by nothing and gets no slot."""
 
@@ -170,18 +195,18 @@ class _Builder:
         # Tokens, position of the first, and by how many pieces they follow their prompt.
         self._pieces: list[tuple[tuple[int, ...], int, int]] = []
         self._row_lengths: list[int] = []
-        self._predictors: list[np.ndarray] = []
+        self._predictors: dict[int, np.ndarray] = {}
         self._end = 0
 
-    def add_row(self, prompt: tuple[int, ...], answers: list[tuple[tuple[int, ...], np.ndarray]]) -> None:
+    def add_row(self, prompt: tuple[int, ...], answers: list[_Answer]) -> None:
         start = self._end
         self._append(prompt, 0, 0)
         last_of_prompt = self._end - 1
-        for place, (tokens, mask) in enumerate(answers):
-            before = np.concatenate([[last_of_prompt], self._end + np.arange(max(len(tokens) - 1, 0))])
-            self._predictors.append(before[: len(tokens)][mask])
+        for place, answer in enumerate(answers):
+            before = np.concatenate([[last_of_prompt], self._end + np.arange(max(len(answer.tokens) - 1, 0))])
+            self._predictors[answer.index] = before[: len(answer.tokens)][answer.mask]
             # Also when empty, so that the answer at `place` is always the piece `place + 1` after its prompt.
-            self._append(tokens[:-1], len(prompt), place + 1)
+            self._append(answer.tokens[:-1], len(prompt), place + 1)
         self._row_lengths.append(self._end - start)
 
     def _append(self, tokens: tuple[int, ...], position: int, offset: int) -> None:
@@ -202,5 +227,5 @@ class _Builder:
             segments=segments,
             prompts=segments - np.repeat(offsets, sizes),
             row_lengths=tuple(self._row_lengths),
-            predictors=np.concatenate([empty, *self._predictors]),
+            predictors=np.concatenate([empty, *(self._predictors[index] for index in sorted(self._predictors))]),
         )

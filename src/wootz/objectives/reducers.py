@@ -30,4 +30,14 @@ def entropy(logits: Float[Tensor, "n V"], targets: Int64[Tensor, " n"]) -> Float
     return logits.logsumexp(-1) - (probabilities * finite).sum(-1)
 
 
-REDUCERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"logp": logp, "entropy": entropy}
+def log_collision(logits: Float[Tensor, "n V"], targets: Int64[Tensor, " n"]) -> Float[Tensor, " n"]:  # noqa: ARG001
+    """Returns log sum_v p(v)^2, the log-probability that two draws agree: logsumexp(2z) - 2 logsumexp(z)."""
+    logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    return (2 * logits).logsumexp(-1) - 2 * logits.logsumexp(-1)
+
+
+REDUCERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "logp": logp,
+    "entropy": entropy,
+    "log_collision": log_collision,
+}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wootz.core.batch import GroupBatch, Unit
 from wootz.core.config import Config
-from wootz.core.protocols import Needs
+from wootz.core.protocols import Needs, Total
 
 SFT_DATA = ("text", "messages", "prompt_completion")
 
@@ -24,7 +24,7 @@ class SFT:
     unit: Unit = "group"
     weights: Mapping[str, float] = field(default_factory=lambda: {"nll": 1.0})
 
-    def prepare(self, batch: GroupBatch) -> GroupBatch:
+    def prepare(self, batch: GroupBatch, total: Total) -> GroupBatch:  # noqa: ARG002
         return batch
 
     def counts(self, batch: GroupBatch) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from wootz.core.batch import GroupBatch
+from wootz.core.errors import DataError
 from wootz.core.protocols import Role, Roles
 from wootz.core.records import Group
 
@@ -104,6 +105,62 @@ class RoleLogp:
                 self._cache.put(said.groups, self._name)
             known |= {group.id: group for group in said.groups}
         return replace(batch, groups=tuple(known[group.id] for group in batch.groups))
+
+
+class MismatchedRatio:
+    """Adds the column ``mismatched_ratio``: log policy - log reference, summed, of *another* row's answer to this prompt.
+
+    Its mean estimates the KL from reference to policy that KTO compares with. A row's partner is the next row, in the
+    order of the file, with another prompt and another answer; so it is never the row's own, depends on no batch, and the
+    reference's half can be cached.
+
+    Args:
+        rows: Sets of rows; partners come from the same set.
+        reference: Asks the reference, under ``ref_logp``, and remembers.
+
+    Raises:
+        DataError: A set of one prompt or one answer.
+    """
+
+    provides: tuple[str, ...] = ("mismatched_ratio",)
+
+    def __init__(self, *rows: Sequence[Group], reference: RoleLogp, max_tokens: int) -> None:
+        self._pairs = {group.id: pair for some in rows for group, pair in zip(some, mismatched(some), strict=True)}
+        self._reference = reference
+        self._max_tokens = max_tokens
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Every prompt with its partner's answer."""
+        return tuple(self._pairs.values())
+
+    def annotate(self, batch: GroupBatch, roles: Roles) -> GroupBatch:
+        pairs = replace(batch, groups=tuple(self._pairs[group.id] for group in batch.groups))
+        # Asked together with the rows' own answers, whose prompts they share; those are then in the cache.
+        asked = self._reference.annotate(replace(batch, groups=batch.groups + pairs.groups), roles)
+        pairs = replace(batch, groups=asked.groups[len(batch.groups) :])
+        pairs = annotate_in_parts(roles["policy"], pairs, "old_logp", max_tokens=self._max_tokens)
+        ratio = pairs.sum_by_completion(pairs.per_token("old_logp") - pairs.per_token("ref_logp"))
+        return batch.with_columns({"mismatched_ratio": ratio.tolist()})
+
+
+def mismatched(rows: Sequence[Group]) -> list[Group]:
+    """Returns each row's prompt with the answer of the next row that has another prompt and another answer."""
+    out = []
+    for index, group in enumerate(rows):
+        others = (rows[(index + step) % len(rows)] for step in range(1, len(rows)))
+        answer = group.completions[0].tokens
+        partner = next(
+            (o for o in others if o.prompt.tokens != group.prompt.tokens and o.completions[0].tokens != answer), None
+        )
+        if partner is None:
+            raise DataError(
+                "KTO compares each answer with answers to other prompts, and there are none",
+                found=f"{len(rows)} rows, all with one prompt or one answer",
+                fix="rows with different prompts, or another objective (bco)",
+            )
+        out.append(Group(f"{group.id}~{partner.id}", group.prompt, partner.completions))
+    return out
 
 
 @torch.no_grad()

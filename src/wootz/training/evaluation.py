@@ -50,7 +50,7 @@ class HeldOut:
         batch = GroupBatch(tuple(self.groups))
         for annotator in self.annotators:
             batch = annotator.annotate(batch, self.roles)
-        batch = self.objective.prepare(batch)
+        batch = self.objective.prepare(batch, lambda sums: sums)
         counts = self.objective.counts(batch)
         totals = dict.fromkeys(counts, 0.0)
         for micro in batch.split(self.objective.unit, self.max_tokens):

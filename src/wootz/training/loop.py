@@ -61,6 +61,7 @@ class Loop:
         self.optimiser = Optimiser(self.masters, self.config.optim)
         self.step = 0
         self._saved: int | None = None
+        self._finished = False
         self._source_state = self.source.state_dict()
 
     @property
@@ -83,6 +84,8 @@ class Loop:
                 if self.world.any(bool(stop)) and self.step < self.num_steps:
                     self.save()
                     raise Interrupted(f"stopped at step {self.step} of {self.num_steps}; the checkpoint is kept")
+                if self._finished:
+                    break
         self.save()
 
     def update(self, batch: Any) -> dict[str, float]:
@@ -92,7 +95,7 @@ class Loop:
         batch = batch.shard(self.world.rank, self.world.size)
         for annotator in self.annotators:
             batch = annotator.annotate(batch, self.roles)
-        batch = self.objective.prepare(batch)
+        batch = self.objective.prepare(batch, self.world.sum_scalars)
         local = {"tokens": float(batch.num_tokens), "units": float(batch.num_units), **self.objective.counts(batch)}
         counts = self.world.sum_scalars(local)
         sums = self._backward(batch, counts)
@@ -152,6 +155,9 @@ class Loop:
             if verdict.action == "warn":
                 data = dict(verdict.evidence or {})
                 self.recorder.event("warning", verdict.message, step=self.step, source=guard.name, data=data)
+            if verdict.action == "finish":
+                self.recorder.event("guard", verdict.message, step=self.step, source=guard.name)
+                self._finished = True
             if verdict.action == "stop":
                 self._stop(guard.name, verdict.message, "raise the guard's limit, or train less", verdict.evidence)
 

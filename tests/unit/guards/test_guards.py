@@ -71,3 +71,49 @@ def test_a_spike_in_the_first_steps_is_not_judged():
 def test_bad_settings(settings):
     with pytest.raises(ValueError):
         GUARDS.validate(settings)
+
+
+def steps(guard, count, **metrics):
+    values = {name.replace("__", "/"): value for name, value in metrics.items()}
+    noise = lambda step: 0.01 * (-1) ** step  # noqa: E731
+    return [guard.check(step, {name: value + noise(step) for name, value in values.items()}) for step in range(count)]
+
+
+def test_drift_warns_once_when_chosen_answers_fall():
+    guard = build(type="drift", window=5)
+    verdicts = steps(guard, 9, reward__chosen=-0.3, reward__margin=0.5, reward__longer=0.5)
+    assert [v.action for v in verdicts] == ["continue"] * 4 + ["warn"] + ["continue"] * 4
+    assert "chosen answers lose probability" in verdicts[4].message
+    assert verdicts[4].evidence["reward/chosen"] == pytest.approx(-0.3, abs=0.01)
+
+
+@pytest.mark.parametrize(("chosen", "margin"), [(0.3, 0.5), (-0.3, -0.1), (0.0, 0.5)])
+def test_drift_is_quiet_when_nothing_is_wrong(chosen, margin):
+    verdicts = steps(build(type="drift", window=6), 12, reward__chosen=chosen, reward__margin=margin)
+    assert {v.action for v in verdicts} == {"continue"}
+
+
+@pytest.mark.parametrize(("longer", "word"), [(0.97, "longer"), (0.04, "shorter")])
+def test_drift_says_when_length_explains_the_margin(longer, word):
+    guard = build(type="drift", window=4)
+    state_of = build(type="drift", window=4)
+    first = steps(guard, 3, reward__chosen=0.2, reward__margin=0.5, reward__longer=longer)
+    assert {v.action for v in first} == {"continue"}
+    state_of.load_state_dict(guard.state_dict())
+    verdict = state_of.check(3, {"reward/chosen": 0.2, "reward/margin": 0.5, "reward/longer": longer})
+    assert verdict.action == "warn"
+    assert f"the {word} answer" in verdict.message
+
+
+def test_early_stop_counts_evaluations_and_not_steps():
+    guard = build(type="early_stop", patience=2)
+    losses = [0.69, None, 0.60, None, 0.61, None, 0.605]
+    actions = [
+        guard.check(step, {} if loss is None else {"eval/total": loss}).action for step, loss in enumerate(losses)
+    ]
+    assert actions == ["continue"] * 6 + ["finish"]
+    again = build(type="early_stop", patience=2)
+    again.load_state_dict({"best": [2, 0.60], "waited": 1})
+    verdict = again.check(9, {"eval/total": 0.61})
+    assert verdict.action == "finish"
+    assert "step 2, 0.6000" in verdict.message

@@ -6,11 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.batches import random_batch
+from tests.batches import random_batch, relative_error, slow_logp, tiny_language_model, value_and_gradients
 from wootz.core.batch import GroupBatch
 from wootz.core.errors import DataError
 from wootz.core.records import Completion, Group, Sequence
 from wootz.models.fast.attention import make_blocks
+from wootz.models.forward import forward_groups
 from wootz.models.plans import cheapest, make_plan, padded_batches
 
 PAIR = Group("0", Sequence((10, 11, 12)), (Completion((20, 21, 22)), Completion((30, 31))))
@@ -125,3 +126,37 @@ def test_cost_takes_the_tree_until_its_square_is_dearer():
         plans = [make_plan(batch, "shared"), make_plan(batch, "flat")]
         assert cheapest(plans, width=64).name == expected
         assert plans[0].num_slots < plans[1].num_slots
+
+
+def _one_prompt_three_times(length: int) -> GroupBatch:
+    prompt, other = tuple(range(1, length + 1)), tuple(range(2, length + 2))
+    answers = [((7, 8, 9), (5,)), ((6, 6),), ((4, 3, 2, 1),), ((8, 8),)]
+    prompts = (prompt, other, prompt, prompt)
+    return GroupBatch(
+        tuple(
+            Group(str(index), Sequence(asked), tuple(Completion(tokens) for tokens in some))
+            for index, (asked, some) in enumerate(zip(prompts, answers, strict=True))
+        )
+    )
+
+
+def test_groups_with_one_long_prompt_share_a_row():
+    batch = _one_prompt_three_times(40)
+    plan = make_plan(batch, "shared")
+    # Two prompts of 40; a completion's last token gets no slot: 2 + 0 + 3 + 1, and 1.
+    assert plan.row_lengths == (40 + 6, 40 + 1)
+    assert plan.tokens[plan.predictors[:3]].tolist() == [40, 7, 8]
+    assert plan.tokens[plan.predictors[4:6]].tolist() == [41, 6]
+    assert len(plan.predictors) == len(batch.targets)
+    assert len(make_plan(_one_prompt_three_times(8), "shared").row_lengths) == 4
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_a_shared_row_gives_what_rows_apart_give(kind):
+    batch = _one_prompt_three_times(40)
+    model = tiny_language_model(kind, "full")
+    values, gradients = value_and_gradients(model, lambda: forward_groups(model, batch, plan="shared")["logp"])
+    apart, apart_gradients = value_and_gradients(model, lambda: forward_groups(model, batch, plan="flat")["logp"])
+    torch.testing.assert_close(values, apart, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(values, slow_logp(model.base, batch), rtol=1e-5, atol=1e-5)
+    assert relative_error(gradients, apart_gradients) < 1e-4

@@ -1,12 +1,14 @@
 """The log-prob cache: what it keys on, and that its file serves another process."""
 
 import numpy as np
+import pytest
 import torch
 
-from tests.unit.training.bigram import Bigram, pairs
+from tests.unit.training.bigram import Bigram, pairs, singles
 from wootz.core.batch import GroupBatch
+from wootz.core.errors import DataError
 from wootz.core.records import Completion, Group, Sequence
-from wootz.training.annotators import DeferredRole, LogpCache, RoleLogp
+from wootz.training.annotators import DeferredRole, LogpCache, MismatchedRatio, RoleLogp, mismatched
 
 
 class Counting(Bigram):
@@ -60,3 +62,40 @@ def test_a_deferred_role_is_loaded_once_and_only_when_asked():
     for _ in range(2):
         torch.testing.assert_close(role.forward(batch, ("logp",))["logp"], Bigram().forward(batch, ("logp",))["logp"])
     assert loads == [1]
+
+
+def test_a_mismatched_answer_is_another_rows_and_never_for_the_same_prompt():
+    """Rows in pairs with one prompt, as unpaired preference data has them, and one answer that many rows share."""
+    rows = []
+    for index in range(6):
+        prompt, answer = Sequence((1 + index // 2,)), (9,) if index % 3 == 0 else (10 + index,)
+        rows.append(Group(f"r{index}", prompt, (Completion(answer),)))
+    for row, other in zip(rows, mismatched(rows), strict=True):
+        assert other.prompt == row.prompt
+        answer = other.completions[0].tokens
+        assert answer != row.completions[0].tokens
+        owners = [r for r in rows if r.completions[0].tokens == answer]
+        assert any(owner.prompt != row.prompt for owner in owners)
+    assert [g.completions[0].tokens for g in mismatched(rows)][:2] == [(12,), (12,)]
+
+
+@pytest.mark.parametrize("rows", [singles(1), [Group(f"{i}", Sequence((1,)), (Completion((i,)),)) for i in range(4)]])
+def test_rows_without_another_prompt_are_refused(rows):
+    with pytest.raises(DataError, match="none"):
+        mismatched(rows)
+
+
+def test_mismatched_ratio_is_policy_less_reference_on_the_partners_answer():
+    rows = singles(5)
+    policy, reference = Bigram(seed=3), Counting(seed=4)
+    ask = RoleLogp("reference", "ref_logp", max_tokens=8, cache=LogpCache("w"))
+    annotator = MismatchedRatio(rows, reference=ask, max_tokens=8)
+    roles = {"policy": policy, "reference": reference}
+    found = annotator.annotate(GroupBatch(tuple(rows[::-1])), roles).column("mismatched_ratio")[::-1]
+    partners = GroupBatch(tuple(mismatched(rows)))
+    with torch.no_grad():
+        difference = policy.forward(partners, ("logp",))["logp"] - reference.forward(partners, ("logp",))["logp"]
+    torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), partners.sum_by_completion(difference))
+    asked = reference.asked
+    annotator.annotate(GroupBatch(tuple(rows)), roles)
+    assert reference.asked == asked

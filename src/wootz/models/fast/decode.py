@@ -295,7 +295,7 @@ def _prompt_plan(prompts: Sequence[tuple[int, ...]]) -> tuple[Plan, list[Int64[n
         own = len(prompt) - shared
         slots.append(np.concatenate([np.arange(shared), np.arange(end, end + own)]))
         end += own
-    return make_plan(GroupBatch(groups), "shared"), slots
+    return make_plan(GroupBatch(groups), "shared", merge=False), slots
 
 
 def _only_last(length: int) -> Bool[np.ndarray, " R"]:
