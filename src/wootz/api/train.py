@@ -25,6 +25,7 @@ from wootz.core.paths import home
 from wootz.core.protocols import Annotator, Guard, Objective
 from wootz.core.rundir import RunDir
 from wootz.data import Prepared, audit, prepare
+from wootz.evals.refusal import is_refusal
 from wootz.gates import gate
 from wootz.gates.run import measures_of
 from wootz.guards.preference import DriftGuardConfig
@@ -254,7 +255,7 @@ def _write_inputs(run: RunDir, recipe: Recipe, data: Prepared) -> None:
     if not (run.path / "recipe.yaml").exists():
         run.write_text("recipe.yaml", recipe.to_yaml())
     run.write_json("resolved.json", {"recipe": recipe.model_dump(mode="json")})
-    run.write_json("data.json", data.summary() | {"audit": audit(data)})
+    run.write_json("data.json", data.summary() | {"audit": audit(data, is_refusal=is_refusal)})
 
 
 def _build_loop(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from wootz.cli.flags import Flags, verb
-from wootz.cli.words import OVERRIDES, counts_text, findings_text, table
+from wootz.cli.words import OVERRIDES, audit_text, counts_text, findings_text, table
 
 app = typer.Typer(help="Check, show, convert and audit data.", no_args_is_help=True)
 SOURCE = Annotated[str, typer.Argument(help="A data file, a Hub id owner/name:split, or a recipe.")]
@@ -73,12 +73,24 @@ def convert(
     flags.result(done, table((name, str(value)) for name, value in done.items()))
 
 
-@app.command("audit", epilog="Example:  wootz data audit prefs.jsonl --json")
-@verb()
-def audit(flags: Flags, source: SOURCE, overrides: OVERRIDES = None) -> None:
-    """Measure what the answers give away: length, duplicates, contradictions, overlap."""
-    from wootz.api.data import look
+@app.command("audit", epilog="Example:  wootz data audit prefs.jsonl --write balanced.jsonl")
+@verb("device")
+def audit(
+    flags: Flags,
+    source: SOURCE,
+    overrides: OVERRIDES = None,
+    log_probs: Annotated[
+        bool, typer.Option("--log-probs", help="Ask model=X how likely it finds the answers.")
+    ] = False,
+    write: Annotated[
+        Path | None, typer.Option("--write", help="Write the pairs in which length says nothing, duplicates left out.")
+    ] = None,
+) -> None:
+    """Measure what the pairs really teach: how far trivial cues tell the better answer, wrong labels, near-duplicates.
 
-    told = look(source, overrides or ()).audit()
-    rows = ((name, f"{value:.3f}" if isinstance(value, float) else str(value)) for name, value in told.items())
-    flags.result(told, table(rows))
+    Settings are those of a recipe's data section, and model and max_length.
+    """
+    from wootz.api.data import audit_file
+
+    told = audit_file(source, overrides or (), log_probs=log_probs, write_to=write, **flags.given("device"))
+    flags.result(told, audit_text(told))

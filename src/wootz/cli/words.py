@@ -132,3 +132,57 @@ def findings_text(findings: Iterable[Mapping[str, Any]]) -> str:
         if found["fix"]:
             lines.append(f"    fix: {found['fix']}")
     return "\n".join(lines)
+
+
+_COUNTED = ("duplicates", "contradictions", "overlap", "truncated")
+
+
+def audit_text(found: Mapping[str, Any]) -> str:
+    """Returns what an audit found: a table of cues, counts, and what to do, in a screen."""
+    auc = found["length_auc"]
+    near = {name: f" (near {found[f'near_{name}']:,})" for name in _COUNTED[:2]}
+    counted = [f"{name} {found[name]:,}{near.get(name, '')}" for name in _COUNTED]
+    head = f"{found['kind']} data, {found['groups']:,} rows"
+    head += f" ({found['unused']:,} unused: wootz data check)" if found["unused"] else ""
+    parts = [head + (f", length_auc {auc:.3f}" if auc is not None else "")]
+    if found.get("cues"):
+        parts.append(
+            table([("cue alone", "accuracy", "95% interval", "differs", "more in chosen"), *_cue_rows(found["cues"])])
+        )
+    parts.append("  " + ", ".join(counted))
+    if "label_noise" in found:
+        parts.append(f"  labels that look wrong: {_noise_text(found['label_noise'])}")
+    if facts := found.get("log_probs"):
+        parts.append(f"  log-prob a token under {facts['model']}: {_likelihood_text(facts)}")
+    parts += [f"  {sentence}" for sentence in found["says"]]
+    parts += [f"  fix: {sentence}" for sentence in found["remedies"]]
+    if done := found.get("balanced"):
+        dropped = ", ".join(f"{name} {count:,}" for name, count in done["dropped"].items() if count)
+        parts.append(
+            f"  wrote {done['written']:,} rows to {done['path']}" + (f"; left out: {dropped}" if dropped else "")
+        )
+    return "\n".join(parts)
+
+
+def _cue_rows(cues: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
+    for name, cue in cues.items():
+        interval = f"{cue['low']:.3f} to {cue['high']:.3f}"
+        differs = f"{cue['differs']:.0%}" if "differs" in cue else ""
+        more = cue.get("chosen_has_more")
+        yield name, f"{cue['accuracy']:.3f}", interval, differs, "" if more is None else f"{more:.0%}"
+
+
+def _noise_text(noise: Mapping[str, Any]) -> str:
+    if noise["rate"] is None:
+        return f"not known. {noise['why']}"
+    return f"{noise['rate']:.0%} ({noise['low']:.0%} to {noise['high']:.0%})"
+
+
+def _likelihood_text(facts: Mapping[str, Any]) -> str:
+    if "n" not in facts:
+        return "nothing to compare"
+    sides = [
+        f"{side} {facts[side]['mean']:.2f} (median {facts[side]['median']:.2f})" for side in ("chosen", "rejected")
+    ]
+    share = f"{facts['chosen_likelier']:.0%} ({facts['low']:.0%} to {facts['high']:.0%})"
+    return f"{', '.join(sides)}; chosen is the likelier in {share}"

@@ -3,12 +3,13 @@
 :func:`prepare` is what training calls; :func:`examine` is the same without raising, for ``wootz data check``.
 """
 
+from wootz.data.audit import audit, keep, log_prob_facts, tally
 from wootz.data.config import DataConfig
 from wootz.data.convert import convert
 from wootz.data.detect import Detected, detect
 from wootz.data.findings import CHECKS, Check, Finding
 from wootz.data.kinds import KINDS, Kind, Row
-from wootz.data.prepare import Prepared, audit, examine, prepare
+from wootz.data.prepare import Prepared, examine, prepare
 from wootz.data.read import Table, read, write
 from wootz.data.rekind import as_kind
 from wootz.data.show import examples, pieces, show
@@ -31,10 +32,13 @@ __all__ = [
     "detect",
     "examine",
     "examples",
+    "keep",
+    "log_prob_facts",
     "pieces",
     "prepare",
     "read",
     "render_chat",
     "show",
+    "tally",
     "write",
 ]

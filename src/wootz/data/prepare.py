@@ -26,7 +26,7 @@ from wootz.data.messages import RowProblem
 from wootz.data.read import read
 from wootz.data.rekind import as_kind, kinds_to
 from wootz.data.show import examples
-from wootz.data.token_checks import check_tokens, length_auc
+from wootz.data.token_checks import check_tokens
 from wootz.data.tokenise import Outcome, Tokeniser
 
 _SHOWN_ERRORS = 4
@@ -45,6 +45,7 @@ class Prepared:
         findings: Everything the checks said, errors first.
         counts: Numbers a side: ``train/rows``, ``train/used``, ``train/dropped``, ``train/truncated``, tokens.
         examples: The first groups, token by token.
+        source: Where the training rows were read.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Prepared:
     findings: list[Finding]
     counts: Mapping[str, int]
     examples: list[dict[str, Any]] = field(default_factory=list)
+    source: str = ""
 
     @property
     def errors(self) -> list[Finding]:
@@ -145,6 +147,7 @@ def examine(config: DataConfig, tokenizer: Tokenizer, *, max_length: int, kinds:
         sorted(findings, key=lambda found: ranks.index(found.severity)),
         {**train.counts(), **held.counts()},
         examples(train.groups, tokenizer),
+        train.source,
     )
 
 
@@ -312,36 +315,3 @@ def split(kind: str, rows: Sequence[Row], fraction: float) -> tuple[list[Row], l
             fix="another fraction, or data.held_out: FILE",
         )
     return sides
-
-
-def audit(prepared: Prepared) -> dict[str, Any]:
-    """Returns what the answers of the training groups give away.
-
-    Keys: ``kind``, ``groups``, ``length_auc`` (how often the better answer is the longer one; 0.5 says nothing; None
-    where there is nothing to compare) over ``length_pairs`` comparisons, ``truncated``, ``duplicates``,
-    ``contradictions`` and ``overlap`` (rows), and for preference data ``identical``, ``chosen_length`` and
-    ``rejected_length`` (mean tokens).
-    """
-    groups, kind = prepared.train, prepared.kind
-    named = Counter[str]()
-    for found in prepared.findings:
-        named[found.check] += len(found.rows)
-    auc, pairs = length_auc(kind, groups)
-    told: dict[str, Any] = {
-        "kind": kind,
-        "groups": len(groups),
-        "length_auc": auc,
-        "length_pairs": pairs,
-        "truncated": prepared.counts["train/truncated"],
-        "duplicates": named["duplicate_rows"],
-        "contradictions": named["contradictions"],
-        "overlap": named["overlap"],
-    }
-    if kind == "preference" and groups:
-        lengths = [[int(c.loss_mask.sum()) for c in group.completions] for group in groups]
-        told |= {
-            "identical": sum(g.completions[0].tokens == g.completions[1].tokens for g in groups),
-            "chosen_length": sum(chosen for chosen, _ in lengths) / len(groups),
-            "rejected_length": sum(rejected for _, rejected in lengths) / len(groups),
-        }
-    return told

@@ -108,6 +108,8 @@ def _data(files: RunFiles) -> list[str]:
     for one in inputs.data(files):
         parts += [f"### {_line(one.title)}"] if one.title else []
         parts.append(_table(("", ""), [("kind", one.kind), *one.counts, *one.audit]))
+        if one.says:
+            parts.append("\n".join(f"- {_line(sentence)}" for sentence in one.says))
         found = [f for f in one.findings if f.severity != "info"]
         if found:
             parts.append("\n".join(f"- {_line(f.severity)}: {_line(f.message)}" for f in found))

@@ -14,6 +14,7 @@ from wootz.report.samples import plain
 
 MOST_EVENTS = 150
 MOST_FINDINGS = 60
+MOST_CUES = 40
 MOST_EXAMPLES = 4
 MOST_EXAMPLE_TOKENS = 400
 _NAMES = {
@@ -21,7 +22,9 @@ _NAMES = {
     "length_pairs": "pairs compared for length",
     "chosen_length": "tokens in chosen answers, mean",
     "rejected_length": "tokens in rejected answers, mean",
+    "balanced_rows": "rows among which length says nothing",
 }
+_TOLD_APART = ("kind", "cues", "cues_why", "label_noise", "says", "remedies")
 _SEVERITIES = ("error", "warning", "info")
 
 
@@ -49,6 +52,17 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Cue:
+    """How far one trivial cue tells the better answer."""
+
+    name: str
+    accuracy: str
+    interval: str
+    differs: str
+    more: str
+
+
+@dataclass(frozen=True)
 class Data:
     """The data of one run."""
 
@@ -56,6 +70,8 @@ class Data:
     kind: str
     counts: tuple[tuple[str, str], ...]
     audit: tuple[tuple[str, str], ...]
+    cues: tuple[Cue, ...]
+    says: tuple[str, ...]
     findings: tuple[Finding, ...]
     examples: tuple[tuple[str, str, int], ...]
 
@@ -182,11 +198,14 @@ def _data(title: str, found: Mapping[str, Any]) -> Data:
         examples.append((name, strip, max(0, len(pieces) - MOST_EXAMPLE_TOKENS)))
     findings = [_finding(mapping(one)) for one in sequence(found.get("findings"))]
     findings.sort(key=lambda one: _SEVERITIES.index(one.severity) if one.severity in _SEVERITIES else 9)
+    audit = mapping(found.get("audit"))
     return Data(
         title=title,
         kind=plain(found.get("kind")),
         counts=tuple(_pairs(found.get("counts"))),
-        audit=tuple(_pairs({k: v for k, v in mapping(found.get("audit")).items() if k != "kind"})),
+        audit=tuple(_pairs({k: v for k, v in audit.items() if k not in _TOLD_APART})),
+        cues=tuple(_cue(str(name), mapping(cue)) for name, cue in list(mapping(audit.get("cues")).items())[:MOST_CUES]),
+        says=tuple(_sayings(audit))[:MOST_CUES],
         findings=tuple(findings[:MOST_FINDINGS]),
         examples=tuple(examples),
     )
@@ -199,6 +218,33 @@ def _pairs(value: Any) -> Iterator[tuple[str, str]]:
             yield key, json.dumps(item, ensure_ascii=False, default=str)
         elif item is not None:
             yield key, number(item) if finite(item) is not None else str(item)
+
+
+def _cue(name: str, cue: Mapping[str, Any]) -> Cue:
+    low, high = (_percent(cue.get(end)) for end in ("low", "high"))
+    return Cue(
+        name="all cues together" if name == "all" else name[:60],
+        accuracy=_percent(cue.get("accuracy")),
+        interval=f"{low} to {high}" if low and high else "",
+        differs=_percent(cue.get("differs"), 0),
+        more=_percent(cue.get("chosen_has_more"), 0),
+    )
+
+
+def _percent(value: Any, digits: int = 1) -> str:
+    known = finite(value)
+    return "" if known is None else f"{known:.{digits}%}"
+
+
+def _sayings(audit: Mapping[str, Any]) -> Iterator[str]:
+    for sentence in (*sequence(audit.get("says")), *sequence(audit.get("remedies"))):
+        yield plain(sentence)[:600]
+    noise = mapping(audit.get("label_noise"))
+    rate, low, high = (_percent(noise.get(name), 0) for name in ("rate", "low", "high"))
+    if rate:
+        yield f"labels that look wrong: {rate} ({low} to {high})"
+    elif noise.get("why"):
+        yield f"share of wrong labels not known: {plain(noise['why'])[:600]}"
 
 
 def _finding(found: Mapping[str, Any]) -> Finding:

@@ -1,6 +1,8 @@
 """``wootz data``: what a user sees of good and bad data, and what a script gets."""
 
 import json
+import random
+from pathlib import Path
 
 import pytest
 
@@ -102,7 +104,95 @@ def test_audit(good, model, capsys):
     assert told["groups"] == 4
     assert told["length_auc"] == 1.0, "every chosen answer is the longer one"
     assert main(["data", "audit", good, model]) == 0
-    assert "length_auc" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "length_auc" in out
+    assert "too few to judge: 4 comparisons; 30 are needed to judge cues" in out
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Pairs of random words with columns of another name; the chosen answer is the longer one in three of four."""
+    rng = random.Random(0)
+    words = [f"{start}{end}" for start in "bcdfghkl" for end in ("arn", "elt", "ind", "osk", "umb")]
+    rows = []
+    for n in range(240):
+        size = rng.randint(5, 20)
+        answers = [" ".join(rng.choices(words, k=count)) for count in (size + rng.randint(1, 10), size)]
+        good, bad = answers if n % 4 else answers[::-1]
+        rows.append({"ask": f"question {n}?", "good": good, "bad": bad, "from": {"line": n}})
+    return write(tmp_path / "many.jsonl", [*rows, rows[7]])
+
+
+COLUMNS = "columns={prompt: ask, chosen: good, rejected: bad}"
+
+
+def test_an_audit_fits_a_screen_and_says_what_to_do(many, model, capsys):
+    assert main(["data", "audit", many, model, COLUMNS]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) <= 24
+    assert max(map(len, out.splitlines()[:13])) <= 80
+    assert "length alone tells 7" in out
+    assert "fix: wootz data audit --write FILE keeps 1" in out
+    assert "duplicates 1 (near 0), contradictions 0 (near 0), overlap 0, truncated 0" in out
+    assert "labels that look wrong: not known." in out
+
+
+def test_the_balanced_rows_are_written_as_they_were_read(many, model, tmp_path, capsys):
+    balanced = tmp_path / "balanced.jsonl"
+    assert main(["data", "audit", many, model, COLUMNS, "--write", str(balanced)]) == 0
+    assert "rows to" in capsys.readouterr().out
+    before = [json.loads(line) for line in Path(many).read_text().splitlines()]
+    after = [json.loads(line) for line in balanced.read_text().splitlines()]
+    assert all(row in before for row in after)
+    assert [row["from"]["line"] for row in after] == sorted({row["from"]["line"] for row in after}), "in order, once"
+    assert main(["data", "audit", str(balanced), model, COLUMNS, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["length_auc"] == 0.5
+    assert told["groups"] == len(after) > 100, "of the quarter with a shorter chosen answer nearly all are matched"
+    assert told["duplicates"] == 0
+    assert told["cues"]["length"]["low"] <= 0.5
+    assert main(["data", "audit", many, model, COLUMNS, "--write", str(balanced)]) == 2
+    assert "the output file exists" in capsys.readouterr().err
+
+
+def test_what_cannot_be_balanced_is_an_error(good, model, tmp_path, capsys):
+    assert main(["data", "audit", good, model, "--write", str(tmp_path / "b.jsonl")]) == 2
+    assert "no rows are left" in capsys.readouterr().err
+    text = write(tmp_path / "text.jsonl", [{"text": "a cat sat"}])
+    assert main(["data", "audit", text, model, "--write", str(tmp_path / "b.jsonl")]) == 2
+    assert "text data has no pairs to balance" in capsys.readouterr().err
+    assert main(["data", "audit", text, model, "--log-probs"]) == 2
+    assert "text data compares no answers" in capsys.readouterr().err
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+def test_log_probs_are_the_model_s(good, tiny_llama, capsys):
+    import torch
+
+    from wootz.models import load
+
+    assert main(["data", "audit", good, f"model={tiny_llama}", "--log-probs", "--device", "cpu", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["log_probs"]
+    assert told["model"] == tiny_llama
+    assert told["n"] == 4
+    model = load(tiny_llama, device="cpu")
+    means = {"chosen": [], "rejected": []}
+    for row in PAIRS:
+        for side, found in means.items():
+            ids = model.tokenizer(row["prompt"] + row[side], add_special_tokens=False)["input_ids"]
+            ids = [*([bos] if (bos := model.tokenizer.bos_token_id) is not None else []), *ids]
+            ids += [model.tokenizer.eos_token_id]
+            start = len(model.tokenizer(row["prompt"], add_special_tokens=False)["input_ids"]) + (bos is not None)
+            with torch.no_grad():
+                logp = model.module(torch.tensor([ids])).logits[0].float().log_softmax(-1)
+            values = [float(logp[place - 1, ids[place]]) for place in range(start, len(ids))]
+            found.append(sum(values) / len(values))
+    for side, found in means.items():
+        assert told[side]["mean"] == pytest.approx(sum(found) / 4, rel=1e-4)
+    wins = sum(a > b for a, b in zip(means["chosen"], means["rejected"], strict=True))
+    assert told["chosen_likelier"] == wins / 4
+    assert main(["data", "audit", good, f"model={tiny_llama}", "--log-probs"]) == 0
+    assert "log-prob a token under" in capsys.readouterr().out
 
 
 def test_convert_and_back(good, tmp_path, capsys):

@@ -285,6 +285,6 @@ def test_bad_configurations(config, message):
 def test_nothing_heavy_is_imported():
     code = (
         "import sys, wootz.data as d; d.DataConfig(train='x');"
-        "print([m for m in ('torch', 'transformers', 'datasets', 'pyarrow') if m in sys.modules])"
+        "print([m for m in ('torch', 'transformers', 'datasets', 'pyarrow', 'scipy', 'sklearn') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

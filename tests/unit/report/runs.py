@@ -225,7 +225,16 @@ DATA = {
     ],
     "audit": {"kind": "preference", "groups": 800, "length_auc": 0.06, "length_pairs": 800, "truncated": 0,
               "duplicates": 0, "contradictions": 0, "overlap": 0, "identical": 0, "chosen_length": 2.6,
-              "rejected_length": 21.4},
+              "rejected_length": 21.4, "near_duplicates": 3, "near_contradictions": 0, "balanced_rows": 96,
+              "cues": {"length": {"accuracy": 0.9391, "low": 0.9185, "high": 0.9547, "n": 640, "differs": 0.99,
+                                  "chosen_has_more": 0.06},
+                       "bold": {"accuracy": 0.5, "low": 0.5, "high": 0.5, "n": 640, "differs": 0.0,
+                                "chosen_has_more": None},
+                       "all": {"accuracy": 0.9422, "low": 0.9213, "high": 0.9578, "n": 640}},
+              "label_noise": {"rate": 0.041, "low": 0.021, "high": 0.068, "accuracy": 0.91, "n": 800, "why": "",
+                              "suspects": [12, 90]},
+              "says": ["length alone tells 94% of held-out pairs: the better answer is the shorter one"],
+              "remedies": ["wootz data audit --write FILE keeps 96 of 800 rows, among which length says nothing"]},
 }  # fmt: skip
 
 EVENTS = [
@@ -328,9 +337,16 @@ def make_hostile_run(path: Path) -> Path:
     )
     findings = [{"check": t, "severity": "warning", "rows": [1], "message": t, "fix": t} for t in texts]
     examples = [{"id": t, "name": t, "pieces": [t] * 3, "trained": [True, False, True]} for t in texts]
+    cue = {"accuracy": 0.5, "low": texts[0], "high": None, "differs": float("inf"), "chosen_has_more": [1]}
+    audit = {
+        "cues": {t: cue for t in texts} | {"bare": 3},
+        "says": texts,
+        "remedies": texts[0],
+        "label_noise": {"why": texts[0]},
+    }
     write_json(
         path / "data.json",
-        {"kind": texts[0], "counts": {t: t for t in texts}, "findings": findings, "examples": examples},
+        {"kind": texts[0], "counts": {t: t for t in texts}, "findings": findings, "examples": examples, "audit": audit},
     )
     measures = {text[:80]: {**MEASURES["kl"], "verdict": text[:20], "about": text} for text in texts}
     write_json(path / "verdict.json", {"passed": False, "policy": {t: t for t in texts}, "measures": measures})

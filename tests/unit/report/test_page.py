@@ -72,6 +72,19 @@ def test_the_page_holds_every_part(good):
     assert "New model, step 30" in page.text
 
 
+def test_the_audit_is_a_table_of_cues_with_intervals(good):
+    page = Page(render(good).read_text())
+    assert "What the pairs teach beside the job" in page.text
+    cells = [text.strip() for text in page.text.split("\n") if text.strip()]
+    joined = " ".join(cells)
+    assert "length93.9%91.8% to 95.5%99%6%" in joined.replace(" length ", "length")
+    assert "all cues together94.2%92.1% to 95.8%" in joined
+    assert "length alone tells 94% of held-out pairs: the better answer is the shorter one" in page.text
+    assert "--write FILE keeps 96 of 800 rows" in page.text
+    assert "labels that look wrong: 4% (2% to 7%)" in page.text
+    assert '{"length"' not in page.text, "no JSON among the facts"
+
+
 def test_sections_that_are_linked_are_there(good):
     page = Page(render(good).read_text())
     links = {value for tag, name, value in page.attributes if (tag, name) == ("a", "href")}

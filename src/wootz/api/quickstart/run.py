@@ -15,7 +15,7 @@ from wootz.api.train import Run, train
 from wootz.core.rundir import RunDir
 from wootz.core.seeds import derive_seed
 from wootz.core.stats import proportion
-from wootz.data import audit, prepare, write
+from wootz.data import prepare, tally, write
 from wootz.evals.items import Item, as_messages, items_of, to_group
 from wootz.evals.refusal import is_refusal
 from wootz.evals.subject import Subject
@@ -134,7 +134,7 @@ def _pairs(model: Any, train_tasks: list[Task], size: Size, *, seed: int) -> lis
 def _audited(recipe: Recipe) -> str:
     """What the pairs teach besides the job, in a line; the report has the whole audit."""
     data = prepare(recipe.data, load_tokenizer(recipe.model), max_length=recipe.train.max_length, kinds=("preference",))
-    found = audit(data)
+    found = tally(data)
     longer, twice, against = found["length_auc"], found["duplicates"], found["contradictions"]
     length = f"the {'longer' if longer > 0.5 else 'shorter'} answer is the chosen one in {max(longer, 1 - longer):.0%}"
     return f"audit: {length}; {twice} repeated, {against} contradicting"
