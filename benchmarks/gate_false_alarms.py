@@ -19,7 +19,8 @@ from wootz.api.quickstart.job import tasks
 from wootz.core.stats import proportion
 from wootz.data import write
 from wootz.evals.items import Result
-from wootz.gates import GateConfig, measure_model
+from wootz.evals.subject import Subject
+from wootz.gates import GateConfig
 from wootz.gates.decide import judge
 from wootz.gates.run import measures_of
 from wootz.models import load
@@ -28,8 +29,9 @@ from wootz.signals.text import ContainsConfig
 ALARMS = ("better", "worse")
 
 
-def run(runs: int, folder: Path, model: str = "smollm2-135m") -> dict:
-    """Returns, for each measure that sampling touches, how often it was called better, worse, not held."""
+def run(runs: int, folder: Path, only: list[str], model: str = "smollm2-135m") -> dict:
+    """Returns, for each measure that sampling touches (``only`` these, if any), how often it was called better, worse, not
+    held, and under ``gate`` how often any limit of them was not held."""
     target = folder / "target.jsonl"
     write([task.row() for task in tasks(240, held_out=True, seed=0)], target)
     config = GateConfig(
@@ -40,12 +42,20 @@ def run(runs: int, folder: Path, model: str = "smollm2-135m") -> dict:
     counts: dict[str, Counter] = defaultdict(Counter)
     before: dict[str, list[Result]] = {}
     for seed in range(runs + 1):
-        found = {k: v for k, v in measure_model(loaded, config, seed=seed).items() if not measures[k].needs_weights}
+        subject = Subject(loaded, seed, config.temperature)
+        found = {
+            name: measure.measure(subject, None)
+            for name, measure in measures.items()
+            if not measure.needs_weights and (not only or name in only)
+        }
+        failed = False
         for name, results in found.items():
             if before:
                 judged = judge(measures[name], results, before[name], against="itself", margin=0.02, seed=seed)
                 counts[name][judged.verdict] += 1
                 counts[name]["not held"] += judged.held is False
+                failed |= judged.held is False
+        counts["gate"]["not held"] += failed
         before = found
         print(f"seed {seed}", file=sys.stderr, flush=True)
     document = {}
@@ -58,5 +68,7 @@ def run(runs: int, folder: Path, model: str = "smollm2-135m") -> dict:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--measures", nargs="*", default=[], help="only these")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        print(json.dumps(run(parser.parse_args().runs, Path(name)), indent=1))
+        print(json.dumps(run(options.runs, Path(name), options.measures), indent=1))
