@@ -283,12 +283,6 @@ def test_bco_baseline_is_the_mean_of_the_step():
     assert found == pytest.approx(expected / 3, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["kto", "bco"])
-def test_one_answer_in_a_step_is_refused(name):
-    with pytest.raises(DataError, match="this step has one"):
-        loss_of({"type": name}, answers((0.3,), (0.1,), (True,)), logp=torch.tensor([0.3]))
-
-
 @pytest.mark.parametrize("label", [1, "true", None])
 def test_labels_must_be_booleans(label):
     with pytest.raises(DataError, match="true or false"):
@@ -335,6 +329,7 @@ def test_a_mix_is_the_weighted_sum():
         ([{"objective": "dpo"}, {"objective": {"type": "dpo", "beta": 1.0}}], "two parts"),
         ([{"objective": "dpo"}, {"objective": "kto"}], "read other rows"),
         ([{"objective": "dpo"}], "at least 2"),
+        ([{"objective": "dpo"}, {"objective": {"type": "orpo", "nll_over": "prompt_and_response"}}], "adds rows"),
     ],
 )
 def test_mixes_that_make_no_sense(parts, message):
@@ -347,3 +342,37 @@ def test_mixes_that_make_no_sense(parts, message):
 def test_beta_is_positive(name, beta):
     with pytest.raises(ValueError, match="beta"):
         OBJECTIVES.validate({"type": name, "beta": beta})
+
+
+def test_kto_and_bco_in_one_mix_keep_their_own_baselines():
+    ratios, mismatched, labels = (0.3, -0.6, 1.2), (0.4, 0.8, 0.0), (True, False, True)
+    logp = torch.tensor(ratios, dtype=torch.float64)
+    alone = [
+        loss_of({"type": name, "beta": B}, answers(ratios, mismatched, labels), logp=logp) for name in ("kto", "bco")
+    ]
+    parts = [{"objective": {"type": name, "beta": B}} for name in ("kto", "bco")]
+    together = loss_of({"type": "mix", "parts": parts}, answers(ratios, mismatched, labels), logp=logp)
+    assert together == pytest.approx(sum(alone), rel=1e-12)
+
+
+@pytest.mark.parametrize("recipe", [{"type": "dpo", "sft_weight": 1.0}, {"type": "cpo"}, {"type": "orpo"}])
+def test_a_pair_of_weight_zero_is_not_there(recipe):
+    columns = [{"weight": 1.0}, {"weight": 2.0}, {"weight": 0.0}, {"weight": 1.0}]
+    weighted = loss_of(recipe | {"use_weights": True}, rows(columns), logp=flat() - 1)
+    twice = rows().groups[1]
+    without = GroupBatch((rows().groups[0], twice, twice, rows().groups[3]))
+    pieces = (flat() - 1).split([sum(n) for n in LENGTHS])
+    expected = loss_of(recipe, without, logp=torch.cat([pieces[0], pieces[1], pieces[1], pieces[3]]))
+    assert weighted == pytest.approx(expected, rel=1e-12)
+
+
+def test_metrics_compare_what_the_loss_compares():
+    """The second answer is better by the token and worse in sum."""
+    batch = GroupBatch((rows().groups[0],))
+    logp = torch.tensor([-1.0] * 3 + [-0.8] * 5, dtype=torch.float64)
+    for name, accuracy in (("dpo", 1.0), ("ipo", 0.0), ("norm_dpo", 0.0), ("simpo", 0.0), ("cpo", 1.0)):
+        sums = OBJECTIVES.validate({"type": name}).build().sums({"logp": logp}, batch)
+        assert float(sums["reward/accuracy"]) == accuracy, name
+        assert ("reward/chosen" in sums) == (name not in ("simpo", "cpo"))
+    weighted = OBJECTIVES.validate({"type": "ld_dpo", "alpha": 0.0}).build().sums({"logp": logp}, batch)
+    assert float(weighted["logp/rejected"]) == pytest.approx(-4.0)

@@ -151,7 +151,7 @@ def _carry_out(
     if run is not None:
         _require_same(run, recipe, data)
         _write_inputs(run, recipe, data)
-    _tell_unread(objective, data, recorder)
+    _tell_unread(recipe, objective, data, recorder)
     model = load(recipe.model, device=device, train="lora" if recipe.model.lora else "full")
     loop = _build_loop(recipe, objective, data, model, recorder=recorder, world=world)
     if run is not None:
@@ -182,6 +182,12 @@ def _plan(recipe: Recipe, device: str) -> Objective:
     unknown = set(objective.needs.annotations) - {"ref_logp", "old_logp", "mismatched_ratio"}
     if unknown:
         raise RecipeError(f"no annotator provides {', '.join(sorted(unknown))}")
+    if recipe.train.groups_per_step == 1 and {"mismatched_ratio", "old_logp"} & set(objective.needs.annotations):
+        raise RecipeError(
+            "the objective compares a row with the mean of its step, and a step has one row",
+            where="train.groups_per_step",
+            fix="train.groups_per_step: 16",
+        )
     produced = _metrics_produced(recipe, objective)
     for config in recipe.guards:
         guard = config.build()
@@ -223,15 +229,14 @@ def _read_data(recipe: Recipe, objective: Objective) -> Prepared:
     return data
 
 
-def _tell_unread(objective: Objective, data: Prepared, recorder: Recorder) -> None:
+def _tell_unread(recipe: Recipe, objective: Objective, data: Prepared, recorder: Recorder) -> None:
     """Says so when rows carry margins or weights that the objective does not read."""
-    for column in sorted(NUMBERS - set(objective.needs.columns)):
-        if column != "score" and any(column in c.columns for group in data.train for c in group.completions):
-            recorder.event(
-                "warning",
-                f"the rows have a column {column!r} that is not read; objective.use_{column}s: true reads it",
-                source="data",
-            )
+    for column in sorted(NUMBERS - {"score"} - set(objective.needs.columns)):
+        if any(column in c.columns for group in data.train for c in group.completions):
+            key = f"use_{column}s"
+            fix = f"; objective.{key}: true reads it" if hasattr(recipe.objective, key) else ""
+            message = f"the rows have a column {column!r} that the objective does not read{fix}"
+            recorder.event("warning", message, source="data")
 
 
 def _require_same(run: RunDir, recipe: Recipe, data: Prepared) -> None:

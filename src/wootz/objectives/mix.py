@@ -13,6 +13,7 @@ from wootz.core.batch import GroupBatch, Unit
 from wootz.core.config import Config
 from wootz.core.protocols import Needs, Objective, Total
 from wootz.objectives import SINGLE
+from wootz.objectives.reference_free import WithPrompt
 
 Part = SINGLE.field
 
@@ -87,6 +88,8 @@ class MixConfig(Config):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"two parts of the mix have a loss {twice!r}; add it once, with the sum of the weights")
+        if any(isinstance(objective, WithPrompt) for objective in built):
+            raise ValueError("nll_over: prompt_and_response adds rows that other objectives cannot read; use response")
         kinds = [objective.needs.data for objective in built]
         if not any(all(kind in other for other in kinds) for kind in kinds[0]):
             raise ValueError(f"the parts of the mix read other rows: {' and '.join(', '.join(k) for k in kinds)}")

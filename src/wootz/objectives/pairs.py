@@ -7,7 +7,7 @@ beside its kin (``preference``: against a reference; ``reference_free``: without
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -59,8 +59,8 @@ NUMBERS = frozenset({"margin", "weight", "score"})
 TokenWeights = Callable[[GroupBatch], Tensor]
 PairWeights = Callable[[Mapping[str, Tensor], GroupBatch], Tensor]
 
-_METRICS = ("reward/chosen", "reward/rejected", "reward/margin", "reward/accuracy", "reward/longer")
-_LOGP = ("logp/chosen", "logp/rejected")
+_METRICS = ("reward/margin", "reward/accuracy", "reward/longer", "logp/chosen", "logp/rejected")
+_WITH_REFERENCE = ("reward/chosen", "reward/rejected")
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,16 @@ class PairObjective:
     """A loss over pairs.
 
     Parts: ``name`` (the pair loss, counted in pairs, or in their weights) and, with ``sft_weight``, ``nll`` (counted in
-    chosen tokens). Metrics, a pair: implicit rewards beta * r of chosen and rejected, their margin, the share of pairs ranked
-    right, the share in which the longer answer has the higher reward, and the summed log-probs themselves.
+    chosen tokens, times the weights). Metrics, a pair: the implicit rewards beta * r of chosen and rejected where there is a
+    reference, their margin, the share of pairs ranked right, the share in which the longer answer has the higher reward,
+    and the summed log-probs themselves.
 
     Attributes:
         loss: Pairs in, one loss a pair out.
         beta: Scale of the rewards that are shown.
         weight, sft_weight: Of the pair loss and of the chosen answers' likelihood.
         with_reference: Whether r is a log-ratio; else it is the log-prob.
+        averaged: Whether the loss compares means over tokens; the metrics then do.
         use_margins, use_weights: Read the columns ``margin`` and ``weight``.
         shifted: Rewards are compared with their mean over the step (computed before it, from ``old_logp``).
         token_weights: Factors of the tokens of a batch, [N].
@@ -88,6 +90,7 @@ class PairObjective:
     weight: float = 1.0
     sft_weight: float = 0.0
     with_reference: bool = True
+    averaged: bool = False
     use_margins: bool = False
     use_weights: bool = False
     shifted: bool = False
@@ -117,33 +120,35 @@ class PairObjective:
     def _with_shift(self, batch: GroupBatch, total: Total) -> GroupBatch:
         reward = self.beta * batch.sum_by_completion(batch.per_token("old_logp") - batch.per_token("ref_logp"))
         sums = total({"reward": float(reward.double().sum()), "count": float(len(reward))})
-        return batch.with_columns({"shift": [sums["reward"] / sums["count"]] * len(reward)})
+        return batch.with_columns({f"{self.name}/shift": [sums["reward"] / sums["count"]] * len(reward)})
 
     def counts(self, batch: GroupBatch) -> dict[str, float]:
         pairs = float(batch.num_units)
-        weight = sum(batch.column("weight")[0::2]) if self.use_weights else pairs
-        counts = {self.name: float(weight), **dict.fromkeys((*_METRICS, *_LOGP), pairs)}
+        weights = batch.column("weight")[0::2] if self.use_weights else [1.0] * batch.num_units
+        metrics = (*_METRICS, *(_WITH_REFERENCE if self.with_reference else ()))
+        counts = {self.name: float(sum(weights)), **dict.fromkeys(metrics, pairs)}
         if self.sft_weight:
-            counts["nll"] = float(batch.lengths[0::2].sum())
+            counts["nll"] = float(sum(w * n for w, n in zip(weights, batch.lengths[0::2].tolist(), strict=True)))
         return counts
 
     def sums(self, outputs: Mapping[str, Tensor], batch: GroupBatch) -> dict[str, Tensor]:
         pairs = self._pairs(outputs["logp"], batch)
-        loss = self.loss(pairs)
+        loss, likelihood = self.loss(pairs), -pairs.chosen_logp
         if self.use_weights:
-            loss = loss * _column(batch, "weight", loss)
+            weights = _column(batch, "weight", loss)
+            loss, likelihood = loss * weights, likelihood * weights
         if self.pair_weights is not None:
             loss = loss * self.pair_weights(outputs, batch)
         parts = {self.name: loss.sum()}
         if self.sft_weight:
-            parts["nll"] = -batch.sum_by_completion(outputs["logp"])[0::2].sum()
+            parts["nll"] = likelihood.sum()
         with torch.no_grad():
             return parts | self._metrics(pairs)
 
     def _pairs(self, logp: Float[Tensor, " N"], batch: GroupBatch) -> Pairs:
         reference = batch.per_token("ref_logp").to(logp) if self.with_reference else torch.zeros_like(logp)
         factors = 1.0 if self.token_weights is None else self.token_weights(batch).to(logp)
-        summed = batch.sum_by_completion(logp * factors)
+        summed = batch.sum_by_completion(logp)
         reward = batch.sum_by_completion((logp - reference) * factors)
         lengths = batch.lengths.to(logp).clamp(min=1)
         zeros = torch.zeros_like(summed[0::2])
@@ -155,17 +160,14 @@ class PairObjective:
             chosen_length=lengths[0::2],
             rejected_length=lengths[1::2],
             margin=_column(batch, "margin", zeros) if self.use_margins else zeros,
-            shift=_column(batch, "shift", zeros) if self.shifted else zeros,
+            shift=_column(batch, f"{self.name}/shift", zeros) if self.shifted else zeros,
         )
 
     def _metrics(self, pairs: Pairs) -> dict[str, Tensor]:
-        chosen, rejected = pairs.chosen, pairs.rejected
-        if not self.with_reference:  # a sum would be a comparison of lengths
-            chosen, rejected = chosen / pairs.chosen_length, rejected / pairs.rejected_length
-        margin, longer = chosen - rejected, pairs.chosen_length - pairs.rejected_length
-        return {
-            "reward/chosen": self.beta * chosen.sum(),
-            "reward/rejected": self.beta * rejected.sum(),
+        margin = pairs.mean_difference if self.averaged else pairs.difference
+        longer = pairs.chosen_length - pairs.rejected_length
+        rewards = {"reward/chosen": self.beta * pairs.chosen.sum(), "reward/rejected": self.beta * pairs.rejected.sum()}
+        return (rewards if self.with_reference else {}) | {
             "reward/margin": self.beta * margin.sum(),
             "reward/accuracy": _half_for_ties(margin).sum(),
             "reward/longer": _half_for_ties(margin * longer).sum(),
@@ -236,14 +238,3 @@ class MarginConfig(BetaConfig):
 
     use_margins: bool = False
     """The reward of the chosen answer must win by the column ``margin`` (nats of beta * r)."""
-
-
-def per_token(pairs: Pairs) -> Pairs:
-    """Returns the pairs with log-ratios and log-probs averaged over tokens."""
-    return replace(
-        pairs,
-        chosen=pairs.chosen / pairs.chosen_length,
-        rejected=pairs.rejected / pairs.rejected_length,
-        chosen_logp=pairs.chosen_logp / pairs.chosen_length,
-        rejected_logp=pairs.rejected_logp / pairs.rejected_length,
-    )

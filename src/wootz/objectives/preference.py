@@ -27,8 +27,8 @@ _LARGEST_EXPONENT = 20.0
 def dpo(difference: Values, *, beta: float, label_smoothing: float = 0.0, margin: Values | float = 0.0) -> Values:
     """Returns the DPO loss of each pair: -log s(beta * d - margin).
 
-    With label smoothing e it is the conservative form, (1 - e) * loss + e * loss of the flipped pair: the right loss if
-    a share e of the labels is wrong. Rafailov et al. 2023, arXiv:2305.18290; Mitchell 2023 for the smoothed form; Amini
+    With label smoothing e it is the conservative form, -(1 - e) * log s(x) - e * log s(-x): the right loss if a share e of
+    the labels is wrong. Rafailov et al. 2023, arXiv:2305.18290; Mitchell 2023 for the smoothed form; Amini
     et al. 2024, arXiv:2402.10571, for the margin (an offset).
 
     Example:
@@ -44,7 +44,8 @@ def dpo(difference: Values, *, beta: float, label_smoothing: float = 0.0, margin
 
 def robust_dpo(difference: Values, *, beta: float, label_noise: float) -> Values:
     """Returns the loss whose mean over labels flipped with probability e is DPO's on the true labels:
-    ((1 - e) * loss(d) - e * loss(-d)) / (1 - 2e). Chowdhury et al. 2024, arXiv:2403.00409.
+    ((1 - e) * loss(d) - e * loss(-d)) / (1 - 2e). It has no lower bound: pairs that are right keep a slope of
+    e / (1 - 2e). Chowdhury et al. 2024, arXiv:2403.00409.
     """
     right, flipped = dpo(difference, beta=beta), dpo(-difference, beta=beta)
     return ((1 - label_noise) * right - label_noise * flipped) / (1 - 2 * label_noise)
@@ -60,8 +61,8 @@ def ipo(mean_difference: Values, *, beta: float) -> Values:
 
 
 def hinge(difference: Values, *, beta: float, margin: Values | float = 0.0) -> Values:
-    """Returns max(0, 1 + margin - beta * d). Zhao et al. 2023 (SLiC), arXiv:2305.10425; Liu et al. 2023 (RSO),
-    arXiv:2309.06657."""
+    """Returns max(0, 1 + margin - beta * d). Liu et al. 2023 (RSO), arXiv:2309.06657, after the hinge of Zhao et al. 2023
+    (SLiC), arXiv:2305.10425."""
     return torch.relu(1 + margin - beta * difference)
 
 
@@ -197,7 +198,7 @@ class IPOConfig(BetaConfig):
     type: Literal["ipo"] = "ipo"
 
     def build(self) -> PairObjective:
-        return self.objective("ipo", lambda p: ipo(p.mean_difference, beta=self.beta))
+        return self.objective("ipo", lambda p: ipo(p.mean_difference, beta=self.beta), averaged=True)
 
 
 class HingeConfig(MarginConfig):
@@ -217,7 +218,8 @@ class NormDPOConfig(MarginConfig):
     """Inverse temperature, of nats a token."""
 
     def build(self) -> PairObjective:
-        return self.objective("norm_dpo", lambda p: dpo(p.mean_difference, beta=self.beta, margin=p.margin))
+        loss = partial(dpo, beta=self.beta)
+        return self.objective("norm_dpo", lambda p: loss(p.mean_difference, margin=p.margin), averaged=True)
 
 
 class FDPOConfig(BetaConfig):

@@ -20,7 +20,7 @@ from torch import Tensor
 from wootz.core.batch import GroupBatch, Unit
 from wootz.core.protocols import Needs, Objective, Total
 from wootz.core.records import Completion, Group, Sequence
-from wootz.objectives.pairs import BetaConfig, PairConfig, PairObjective
+from wootz.objectives.pairs import PairConfig, PairObjective
 from wootz.objectives.preference import dpo
 
 Values = Float[Tensor, " B"]
@@ -88,28 +88,32 @@ class WithPrompt:
 
     def prepare(self, batch: GroupBatch, total: Total) -> GroupBatch:
         batch = self.pairs.prepare(batch, total)
-        prompts = tuple(_as_row(group) for group in batch.groups if len(group.prompt.tokens) > 1)
+        prompts = tuple(self._as_row(group) for group in batch.groups if len(group.prompt.tokens) > 1)
         return replace(batch, groups=batch.groups + prompts)
+
+    def _as_row(self, group: Group) -> Group:
+        first, rest = group.prompt.tokens[:1], group.prompt.tokens[1:]
+        weight = group.completions[0].columns["weight"] if self.pairs.use_weights else 1.0
+        row = Completion(rest, columns={"weight": weight})
+        return Group(f"{group.id}:prompt", Sequence(first), (row,), {_PROMPT: True})
 
     def counts(self, batch: GroupBatch) -> dict[str, float]:
         pairs, prompts = _parted(batch)
         counts = self.pairs.counts(pairs)
-        return counts | {"nll": counts["nll"] + float(prompts.lengths.sum())}
+        lengths = zip(prompts.column("weight"), prompts.lengths.tolist(), strict=True)
+        return counts | {"nll": counts["nll"] + float(sum(weight * length for weight, length in lengths))}
 
     def sums(self, outputs: Mapping[str, Tensor], batch: GroupBatch) -> dict[str, Tensor]:
         pairs, prompts = _parted(batch)
         is_prompt = [group.columns.get(_PROMPT, False) for group in batch.groups for _ in group.completions]
         of_prompts = torch.tensor(is_prompt, dtype=torch.bool, device=batch.device)[batch.completion_of_token]
         sums = self.pairs.sums({name: value[~of_prompts] for name, value in outputs.items()}, pairs)
-        return sums | {"nll": sums["nll"] - outputs["logp"][of_prompts].sum()}
+        seq_logp = prompts.sum_by_completion(outputs["logp"][of_prompts])
+        weights = torch.tensor(prompts.column("weight"), dtype=seq_logp.dtype, device=seq_logp.device)
+        return sums | {"nll": sums["nll"] - (weights * seq_logp).sum()}
 
 
 _PROMPT = "is_prompt"
-
-
-def _as_row(group: Group) -> Group:
-    first, rest = group.prompt.tokens[:1], group.prompt.tokens[1:]
-    return Group(f"{group.id}:prompt", Sequence(first), (Completion(rest),), {_PROMPT: True})
 
 
 def _parted(batch: GroupBatch) -> tuple[GroupBatch, GroupBatch]:
@@ -134,6 +138,7 @@ class ORPOConfig(PairConfig):
             "orpo",
             lambda p: orpo(p.chosen_logp / p.chosen_length, p.rejected_logp / p.rejected_length),
             with_reference=False,
+            averaged=True,
             weight=self.beta,
             beta=1.0,
             sft_weight=1.0,
@@ -162,14 +167,17 @@ class SimPOConfig(PairConfig):
             "simpo",
             lambda p: loss(p.mean_difference, margin=p.margin),
             with_reference=False,
+            averaged=True,
             sft_weight=self.sft_weight,
         )
 
 
-class CPOConfig(BetaConfig):
+class CPOConfig(PairConfig):
     """DPO without a reference, with the likelihood of the chosen answer. Xu et al. 2024, arXiv:2401.08417."""
 
     type: Literal["cpo"] = "cpo"
+    beta: float = Field(default=0.1, gt=0)
+    """Scale of the difference of summed log-probs."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     """Share of labels taken to be flipped."""
     sft_weight: float = Field(default=1.0, ge=0)

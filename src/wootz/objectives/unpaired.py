@@ -95,14 +95,9 @@ class UnpairedObjective:
         else:
             values = batch.sum_by_completion(batch.per_token("old_logp") - batch.per_token("ref_logp")).double()
         sums = total({"sum": float(values.sum()), "count": float(len(values))})
-        if sums["count"] < 2:
-            raise DataError(
-                f"{self.name} compares an answer with the others of its step, and this step has one",
-                fix="train.groups_per_step: 16, or fewer rows left over (more rows, or drop one)",
-            )
         mean = sums["sum"] / sums["count"]
         mean = max(0.0, mean) if self.baseline == "mismatched_ratio" else mean
-        return batch.with_columns({"baseline": [mean] * len(values)})
+        return batch.with_columns({f"{self.name}/baseline": [mean] * len(values)})
 
     def counts(self, batch: GroupBatch) -> dict[str, float]:
         answers, good = float(batch.num_completions), float(sum(batch.column("label")))
@@ -115,7 +110,7 @@ class UnpairedObjective:
         logp = batch.sum_by_completion(outputs["logp"])
         ratio = logp - batch.sum_by_completion(batch.per_token("ref_logp").to(logp))
         good = torch.tensor(batch.column("label"), dtype=torch.bool, device=logp.device)
-        baseline = torch.tensor(batch.column("baseline"), dtype=logp.dtype, device=logp.device)
+        baseline = torch.tensor(batch.column(f"{self.name}/baseline"), dtype=logp.dtype, device=logp.device)
         loss = self.loss(ratio, good, baseline)
         if self.use_weights:
             loss = loss * torch.tensor(batch.column("weight"), dtype=logp.dtype, device=logp.device)

@@ -15,6 +15,7 @@ from wootz.core.batch import GroupBatch
 from wootz.core.errors import DataError
 from wootz.core.protocols import Role, Roles
 from wootz.core.records import Group
+from wootz.core.seeds import derive_seed
 
 
 class LogpCache:
@@ -110,9 +111,9 @@ class RoleLogp:
 class MismatchedRatio:
     """Adds the column ``mismatched_ratio``: log policy - log reference, summed, of *another* row's answer to this prompt.
 
-    Its mean estimates the KL from reference to policy that KTO compares with. A row's partner is the next row, in the
-    order of the file, with another prompt and another answer; so it is never the row's own, depends on no batch, and the
-    reference's half can be cached.
+    Its mean stands for KL(policy, reference) in KTO, on answers that were not written for the prompt. A row's partner is
+    the next one, in an order drawn once, with another prompt and another answer; so it is never the row's own, depends on
+    no batch, is good and bad as often as the file's answers are, and the reference's half can be cached.
 
     Args:
         rows: Sets of rows; partners come from the same set.
@@ -145,10 +146,12 @@ class MismatchedRatio:
 
 
 def mismatched(rows: Sequence[Group]) -> list[Group]:
-    """Returns each row's prompt with the answer of the next row that has another prompt and another answer."""
+    """Returns each row's prompt with the answer of a row that has another prompt and another answer."""
+    order = np.random.default_rng(derive_seed(0, "mismatched")).permutation(len(rows)).tolist()
+    place = np.argsort(order)
     out = []
     for index, group in enumerate(rows):
-        others = (rows[(index + step) % len(rows)] for step in range(1, len(rows)))
+        others = (rows[order[(place[index] + step) % len(rows)]] for step in range(1, len(rows)))
         answer = group.completions[0].tokens
         partner = next(
             (o for o in others if o.prompt.tokens != group.prompt.tokens and o.completions[0].tokens != answer), None
