@@ -73,5 +73,7 @@ class World:
             dist.barrier()
 
     def close(self) -> None:
+        """Leaves the group together with the others: one that left earlier would cut off what they still wait for."""
         if self.size > 1 and dist.is_initialized():
+            dist.barrier()
             dist.destroy_process_group()
