@@ -17,34 +17,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from wootz.api.assemble import ANNOTATIONS, build_loop, metrics_produced
 from wootz.api.recipe import Recipe, load_recipe
 from wootz.core.batch import GroupBatch
 from wootz.core.environment import describe_environment
 from wootz.core.errors import GuardStop, Interrupted, ModelError, RecipeError, UsageError, WootzError
-from wootz.core.paths import home
-from wootz.core.protocols import Annotator, Guard, Objective
+from wootz.core.protocols import Objective
 from wootz.core.rundir import RunDir
 from wootz.data import Prepared, audit, prepare
 from wootz.evals.refusal import is_refusal
 from wootz.gates import gate
 from wootz.gates.run import measures_of
-from wootz.guards.preference import DriftGuardConfig
 from wootz.models import LanguageModel, load, load_tokenizer
 from wootz.models.loading import resolve_device
 from wootz.models.spec import parse_spec
 from wootz.objectives.pairs import NUMBERS, check_numbers
 from wootz.report import card, render
-from wootz.training.annotators import DeferredRole, LogpCache, MismatchedRatio, RoleLogp
 from wootz.training.checkpoint import newest_checkpoint
 from wootz.training.distribution import World
-from wootz.training.evaluation import HeldOut
 from wootz.training.loop import Loop
 from wootz.training.recorder import Progress, Recorder
 from wootz.training.sources import DatasetSource
 from wootz.training.trackers import build_trackers
 
 DryRun = Literal["plan", "data", "step"]
-_TENTH = 10
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,7 @@ def _carry_out(
         _write_inputs(run, recipe, data)
     _tell_unread(recipe, objective, data, recorder)
     model = load(recipe.model, device=device, train="lora" if recipe.model.lora else "full")
-    loop = _build_loop(recipe, objective, data, model, recorder=recorder, world=world)
+    loop = build_loop(recipe, objective, data, model, recorder=recorder, world=world)
     if run is not None:
         run.write_json("env.json", describe_environment() | {"model": model.fingerprint(), "data": data.fingerprint})
     _take_up(loop, run, recorder, world)
@@ -179,7 +175,7 @@ def _plan(recipe: Recipe, device: str) -> Objective:
     resolve_device(device)
     parse_spec(recipe.model.base, revision=recipe.model.revision)
     objective = recipe.objective.build()
-    unknown = set(objective.needs.annotations) - {"ref_logp", "old_logp", "mismatched_ratio"}
+    unknown = set(objective.needs.annotations) - ANNOTATIONS
     if unknown:
         raise RecipeError(f"no annotator provides {', '.join(sorted(unknown))}")
     if recipe.train.groups_per_step == 1 and {"mismatched_ratio", "old_logp"} & set(objective.needs.annotations):
@@ -188,7 +184,7 @@ def _plan(recipe: Recipe, device: str) -> Objective:
             where="train.groups_per_step",
             fix="train.groups_per_step: 16",
         )
-    produced = _metrics_produced(recipe, objective)
+    produced = metrics_produced(recipe, objective)
     for config in recipe.guards:
         guard = config.build()
         missing = [name for name in guard.needs if name not in produced]
@@ -199,18 +195,6 @@ def _plan(recipe: Recipe, device: str) -> Objective:
                 fix="eval: {samples: 16} with data.held_out, or remove the guard",
             )
     return objective
-
-
-def _metrics_produced(recipe: Recipe, objective: Objective) -> set[str]:
-    names = {"loss/total", "optim/lr", "optim/grad_norm", "time/step", "mem/peak_mb"}
-    names |= set(objective.counts(GroupBatch(())))
-    if recipe.eval is not None:
-        names.add("eval/total")
-    if recipe.eval is not None and recipe.eval.samples:
-        names |= {"rollout/length", "rollout/finished"}
-        if "ref_logp" in objective.needs.annotations:
-            names.add("kl/reference")
-    return names
 
 
 def _read_data(recipe: Recipe, objective: Objective) -> Prepared:
@@ -263,96 +247,6 @@ def _write_inputs(run: RunDir, recipe: Recipe, data: Prepared) -> None:
     run.write_json("data.json", data.summary() | {"audit": audit(data, is_refusal=is_refusal)})
 
 
-def _build_loop(
-    recipe: Recipe,
-    objective: Objective,
-    data: Prepared,
-    model: LanguageModel,
-    *,
-    recorder: Recorder,
-    world: World,
-) -> Loop:
-    model.checkpointing = recipe.train.gradient_checkpointing
-    if objective.unit == "batch" and world.size > 1:
-        raise RecipeError(
-            "this objective compares all rows of a step with each other",
-            where="objective",
-            found=f"{world.size} processes, each with its own rows",
-            fix="run in one process",
-        )
-    roles: dict[str, Any] = {"policy": model}
-    annotators = _annotators(recipe, objective, data, model, roles=roles, world=world)
-    source = DatasetSource(data.train, recipe.train, seed=recipe.seed)
-    config = recipe.train
-    if config.checkpoint_every is None:
-        config = config.model_copy(update={"checkpoint_every": max(1, source.num_steps // _TENTH)})
-    evaluate = None
-    if recipe.eval is not None:
-        evaluate = HeldOut(
-            groups=data.held_out,
-            objective=objective,
-            annotators=annotators,
-            roles=roles,
-            config=recipe.eval,
-            recorder=recorder,
-            max_tokens=config.micro_tokens,
-            seed=recipe.seed,
-        )
-    return Loop(
-        roles=roles,
-        source=source,
-        objective=objective,
-        config=config,
-        recorder=recorder,
-        seed=recipe.seed,
-        annotators=annotators,
-        guards=_guards(recipe, objective),
-        evaluate=evaluate,
-        eval_every=(recipe.eval and recipe.eval.every) or max(1, source.num_steps // _TENTH),
-        world=world,
-    )
-
-
-def _guards(recipe: Recipe, objective: Objective) -> list[Guard]:
-    """The recipe's guards, and the watch over chosen answers wherever a reference makes it possible."""
-    guards = [guard.build() for guard in recipe.guards]
-    watch = DriftGuardConfig().build()
-    watched = set(watch.needs) <= _metrics_produced(recipe, objective) and "ref_logp" in objective.needs.annotations
-    if watched and all(guard.name != watch.name for guard in guards):
-        guards.append(watch)
-    return guards
-
-
-def _annotators(
-    recipe: Recipe, objective: Objective, data: Prepared, model: LanguageModel, *, roles: dict[str, Any], world: World
-) -> list[Annotator]:
-    """What the objective must be told before each step; the roles that are asked are added to ``roles``.
-
-    An adapter's reference is in the model itself. For full fine-tuning the untouched policy is its own reference: it is
-    asked once, before the first update, and the answers are kept on disk under a hash of the weights.
-    """
-    needed, budget = objective.needs.annotations, recipe.train.micro_tokens
-    annotators: list[Annotator] = []
-    if "old_logp" in needed:
-        annotators.append(RoleLogp("policy", "old_logp", max_tokens=budget))
-    if "ref_logp" not in needed:
-        return annotators
-    reference = model.reference()
-    cache = LogpCache(model.fingerprint(), home() / "logp" if reference is None else None)
-    ask = RoleLogp("reference", "ref_logp", max_tokens=budget, cache=cache)
-    asked = [*data.train, *data.held_out]
-    if "mismatched_ratio" in needed:
-        annotators.append(other := MismatchedRatio(data.train, data.held_out, reference=ask, max_tokens=budget))
-        asked += other.groups
-    annotators.append(ask)
-    if reference is None:
-        ask.annotate(GroupBatch(tuple(asked)).shard(world.rank, world.size), {"reference": model})
-        world.barrier()
-        reference = DeferredRole(lambda: load(recipe.model, device=str(model.device)))
-    roles["reference"] = reference
-    return annotators
-
-
 def _take_up(loop: Loop, run: RunDir | None, recorder: Recorder, world: World) -> None:
     """Loads the newest whole checkpoint, on every process, and forgets what was recorded after it."""
     if world.size > 1:
@@ -397,7 +291,7 @@ def _dry_run(recipe: Recipe, stage: DryRun, *, device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = RunDir.create(Path(folder) / "dry", if_exists="fail")
         once = recipe.model_copy(update={"train": recipe.train.model_copy(update={"epochs": None, "max_steps": 1})})
-        loop = _build_loop(once, objective, data, model, recorder=Recorder(run), world=World())
+        loop = build_loop(once, objective, data, model, recorder=Recorder(run), world=World())
         loop.run()
         model.save(run.path / "model", merged=True)
         load(str(run.path / "model"), device=device)
