@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.integration.test_train import write_rows
-from wootz.api.train import train
-from wootz.core.errors import DataError, GuardStop, RecipeError
+from tests.integration.test_train import cats_over_dogs, write_rows
+from wootz.api.train import resume, train
+from wootz.core.errors import DataError, GuardStop, RecipeError, UsageError
 from wootz.core.rundir import RunDir
 from wootz.objectives import OBJECTIVES
 
@@ -18,16 +18,7 @@ PAIRED = [name for name in OBJECTIVES if name not in ("sft", "kto", "bco", "rank
 
 @pytest.fixture
 def prefs(tmp_path) -> str:
-    rows = [
-        {
-            "prompt": f"what is cat {i}? ",
-            "chosen": f"the cat {i} is it.",
-            "rejected": f"the dog {'and the house ' * (i % 3)}",
-            "margin": 0.1 * (i % 4),
-            "weight": 1 + i % 2,
-        }
-        for i in range(24)
-    ]
+    rows = [row | {"margin": 0.1 * (i % 4), "weight": 1 + i % 2} for i, row in enumerate(cats_over_dogs())]
     return write_rows(tmp_path / "prefs.jsonl", rows)
 
 
@@ -140,6 +131,19 @@ def test_early_stop_ends_the_run_and_the_gate_still_judges(base, tmp_path):
     events = [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()]
     assert any(event.get("source") == "early_stop" for event in events)
     assert (run.path / "verdict.json").exists()
+    last = RunDir.open(run.path).checkpoints()[-1].name
+    resume(run.path)  # it had ended: nothing more is trained
+    assert RunDir.open(run.path).checkpoints()[-1].name == last
+
+
+def test_other_labels_are_other_rows(base, tmp_path):
+    """The same answers with labels turned round are not the run that was begun."""
+    rows = [{"prompt": f"what is cat {i}? ", "completion": "the cat", "label": i % 2 == 0} for i in range(24)]
+    base["data"] |= {"train": write_rows(tmp_path / "labels.jsonl", rows)}
+    done = train(base | {"objective": "bco"}, out=tmp_path / "run")
+    write_rows(tmp_path / "labels.jsonl", [row | {"label": not row["label"]} for row in rows])
+    with pytest.raises(UsageError, match="another recipe"):
+        train(base | {"objective": "bco"}, out=done.path, if_exists="resume")
 
 
 @pytest.mark.parametrize(

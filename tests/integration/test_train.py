@@ -25,17 +25,21 @@ def write_rows(path: Path, rows: list[dict]) -> str:
     return str(path)
 
 
-@pytest.fixture
-def pairs(tmp_path) -> str:
-    rows = [
+def cats_over_dogs(count: int = 24) -> list[dict]:
+    """Pairs that a tiny model can learn, of uneven lengths."""
+    return [
         {
             "prompt": f"what is cat {i}? ",
             "chosen": f"the cat {i} is it.",
             "rejected": f"the dog {'and the house ' * (i % 3)}",
         }
-        for i in range(24)
+        for i in range(count)
     ]
-    return write_rows(tmp_path / "prefs.jsonl", rows)
+
+
+@pytest.fixture
+def pairs(tmp_path) -> str:
+    return write_rows(tmp_path / "prefs.jsonl", cats_over_dogs())
 
 
 @pytest.fixture

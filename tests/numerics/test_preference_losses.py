@@ -269,7 +269,9 @@ def answers(ratios, mismatched, labels) -> GroupBatch:
 def test_kto_baseline_is_a_mean_that_is_not_negative(mismatched, baseline):
     ratios, labels = (0.3, -0.6, 1.1), (True, False, True)
     batch = answers(ratios, mismatched, labels)
-    terms = [1 - s(B * (r - baseline)) if good else 1 - s(B * (baseline - r)) for r, good in zip(ratios, labels)]  # noqa: B905
+    terms = [
+        1 - s(B * (r - baseline)) if good else 1 - s(B * (baseline - r)) for r, good in zip(ratios, labels, strict=True)
+    ]
     found = loss_of({"type": "kto", "beta": B}, batch, logp=torch.tensor(ratios, dtype=torch.float64))
     assert found == pytest.approx(sum(terms) / 3, rel=1e-12)
 

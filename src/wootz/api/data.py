@@ -87,12 +87,18 @@ class DataView:
             ``path``, ``written``, and ``dropped``: how many rows left, by reason.
 
         Raises:
-            UsageError: Data that is no pairs, or a file that exists.
+            UsageError: Data that is no pairs, pairs made from other rows, or a file that exists.
             DataError: No row is left.
         """
         if self.prepared.kind != "preference":
             raise UsageError(
                 f"{self.prepared.kind} data has no pairs to balance", where="--write", expected="preference"
+            )
+        if self.prepared.turned:
+            raise UsageError(
+                "pairs made from rows of another kind have no original form to write",
+                where="--write",
+                fix=f"first: wootz data convert {self.config.train} PAIRS.jsonl kind=preference",
             )
         _require_new(path)
         subset = keep(self.prepared)

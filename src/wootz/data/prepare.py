@@ -46,6 +46,7 @@ class Prepared:
         counts: Numbers a side: ``train/rows``, ``train/used``, ``train/dropped``, ``train/truncated``, tokens.
         examples: The first groups, token by token.
         source: Where the training rows were read.
+        turned: Whether the rows were made from rows of another kind.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Prepared:
     counts: Mapping[str, int]
     examples: list[dict[str, Any]] = field(default_factory=list)
     source: str = ""
+    turned: bool = False
 
     @property
     def errors(self) -> list[Finding]:
@@ -63,10 +65,10 @@ class Prepared:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the rows used, which side they are on, and how they are tokenised."""
+        """A hash of the rows used, which side they are on, how they are tokenised, and their labels, scores and weights."""
         return digest(
             [
-                [[g.id, g.prompt.tokens, [c.tokens for c in g.completions]] for g in side]
+                [[g.id, g.prompt.tokens, [(c.tokens, dict(c.columns)) for c in g.completions]] for g in side]
                 for side in (self.train, self.held_out)
             ]
         )
@@ -148,6 +150,7 @@ def examine(config: DataConfig, tokenizer: Tokenizer, *, max_length: int, kinds:
         {**train.counts(), **held.counts()},
         examples(train.groups, tokenizer),
         train.source,
+        train.kind != detected.kind,
     )
 
 

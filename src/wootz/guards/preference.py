@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -76,9 +77,10 @@ class DriftGuard:
 
 def _from_zero(values: list[float]) -> float:
     """The mean in units of its standard error."""
-    spread = statistics.stdev(values) / len(values) ** 0.5
-    mean = statistics.fmean(values)
-    return mean / spread if spread else (mean and float("inf") * (1 if mean > 0 else -1))
+    mean, error = statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5
+    if not mean:
+        return 0.0
+    return mean / error if error else math.copysign(math.inf, mean)
 
 
 class DriftGuardConfig(Config):

@@ -73,7 +73,7 @@ class Loop:
         with _stop_requests() as stop:
             if self.step == 0:
                 self._evaluate(0)
-            for batch in self.source:
+            for batch in () if self._finished else self.source:
                 metrics = self.update(batch)
                 self.source.sync(self.policy)
                 self._guard(metrics)
@@ -184,6 +184,7 @@ class Loop:
                     "source": self._source_state,
                     "guards": {guard.name: guard.state_dict() for guard in self.guards},
                     "seed": self.seed,
+                    "finished": self._finished,
                 }
                 save_checkpoint(
                     self.recorder.run,
@@ -205,6 +206,7 @@ class Loop:
         self._source_state = state["source"]
         for guard in self.guards:
             guard.load_state_dict(state["guards"][guard.name])
+        self._finished = bool(state.get("finished", False))
         self.step = self._saved = int(state["step"])
 
 

@@ -216,3 +216,12 @@ def test_the_data_of_a_recipe(good, tmp_path, tiny_llama, capsys):
     assert main(["data", "check", str(recipe)]) == 2
     assert "dpo" in capsys.readouterr().err, "says which objectives take such data"
     assert main(["data", "check", str(recipe), "objective.type=dpo"]) == 0
+
+
+def test_pairs_made_from_ranked_rows_are_not_written_as_they_were(model, tmp_path, capsys):
+    rows = [{"prompt": f"what is {i}?", "completions": ["a", "b c", "d"], "scores": [1, 2, 3]} for i in range(40)]
+    path, out = write(tmp_path / "ranked.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["data", "audit", str(path), model, "kind=preference", "pairs=all", "--write", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert "wootz data convert" in said
+    assert not out.exists()
