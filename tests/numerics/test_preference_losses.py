@@ -378,3 +378,12 @@ def test_metrics_compare_what_the_loss_compares():
         assert ("reward/chosen" in sums) == (name not in ("simpo", "cpo"))
     weighted = OBJECTIVES.validate({"type": "ld_dpo", "alpha": 0.0}).build().sums({"logp": logp}, batch)
     assert float(weighted["logp/rejected"]) == pytest.approx(-4.0)
+
+
+def test_a_mix_shows_the_metrics_of_its_first_part():
+    parts = [{"objective": {"type": "dpo", "beta": 0.2}}, {"objective": {"type": "hinge", "beta": 0.9}}]
+    mixed = OBJECTIVES.validate({"type": "mix", "parts": parts}).build()
+    first = OBJECTIVES.validate({"type": "dpo", "beta": 0.2}).build()
+    together, alone = (objective.sums({"logp": flat()}, rows()) for objective in (mixed, first))
+    assert float(together["reward/margin"]) == pytest.approx(float(alone["reward/margin"]), rel=1e-12)
+    assert float(together["reward/margin"]) == pytest.approx(0.2 * (sum(CHOSEN) - sum(REJECTED)), rel=1e-12)

@@ -410,3 +410,19 @@ def test_convert_names_the_broken_row(tmp_path):
         convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert caught.value.where == f"{tmp_path / 'a.jsonl'} line 2"
     assert not (tmp_path / "b.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ("best_worst", [("b", "c", 4.0)]),
+        ("adjacent", [("b", "a", 1.5), ("d", "c", 2.5)]),
+        ("all", [("b", "a", 1.5), ("b", "d", 1.5), ("b", "c", 4.0), ("a", "c", 2.5), ("d", "c", 2.5)]),
+    ],
+)
+def test_ranked_rows_as_pairs(pairs, expected):
+    """Scores 2, 3.5, -0.5, 2: the better answer first, the difference as margin, none between equal scores."""
+    fields = {"prompt": "p", "completions": ["a", "b", "c", "d"], "scores": [2.0, 3.5, -0.5, 2.0]}
+    made = as_kind([(fields, {"topic": "x"})], "ranked", "preference", pairs=pairs)
+    assert [(row["chosen"], row["rejected"], row["margin"]) for row in made] == expected
+    assert all(row["prompt"] == "p" and row["topic"] == "x" for row in made)

@@ -27,6 +27,7 @@ from tests.tiny import make_model, make_tokenizer
 from wootz.models import LanguageModel, LoraConfig
 from wootz.models.fast import describe, kernels, run_layers
 from wootz.models.fast.attention import attention, attention_backward, make_blocks
+from wootz.models.fast.decode import _prompt_plan
 from wootz.models.fast.layout import Norm
 from wootz.models.forward import engine_of, forward_groups
 from wootz.models.plans import make_plan
@@ -387,3 +388,11 @@ def test_layers_by_finite_differences(kind):
         up, down = (run_layers(layout, plan, x + sign * step * direction) for sign in (1, -1))
         slope = ((up - down) * weights).sum() / (2 * step)
     assert float((gradient * direction).sum()) == pytest.approx(float(slope), rel=1e-6)
+
+
+def test_equal_long_prompts_each_find_their_own_keys():
+    """Prompts that begin differently are read apart; two that are equal must not be taken for one."""
+    twice, other = tuple(range(1, 41)), tuple(range(100, 145))
+    plan, slots = _prompt_plan([twice, other, twice])
+    assert [plan.tokens[some].tolist() for some in slots] == [list(twice), list(other), list(twice)]
+    assert plan.tokens[plan.predictors].tolist() == [40, 144, 40]
